@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.blocks.request import Disturbances, RunRequest
 from stallward.evaluation.cli.app import app
+from stallward.models.registry import find_thresholds
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.research.capacity import (
     LEAST_STEPS,
@@ -181,6 +183,19 @@ def test_blocks_of_another_policy_are_refused(
     policy.write_bytes(b"another")
     with pytest.raises(UsageError, match="another measurement"):
         measure_capacity(request(out, "partition"), opener=opener(session))
+
+
+def test_blocks_of_other_thresholds_are_refused(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thresholds = Path(shutil.copy(find_thresholds("rule"), tmp_path / "rule.toml"))
+    asked = request(tmp_path / "out", f"rule:path={thresholds}")
+    monkeypatch.setitem(NEEDED_MIB, asked.arms[0].label, NEEDED_MIB["latd"])
+    first = measure_capacity(asked, opener=opener(session))
+    assert measure_capacity(asked, opener=opener(session)) == first
+    thresholds.write_text(thresholds.read_text() + "\n# tuned again\n")
+    with pytest.raises(UsageError, match="another measurement"):
+        measure_capacity(asked, opener=opener(session))
 
 
 @pytest.mark.parametrize("change", [{"work_ratio": 0.8}, {"kills": 1}])

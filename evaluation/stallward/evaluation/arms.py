@@ -14,7 +14,7 @@ from stallward.env.sandbox.peers.programs import Peer, find_peer
 from stallward.env.twin.inputs.find import find_twin_of
 from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.evaluation.errors import PlanError
-from stallward.models.registry import find_policy
+from stallward.models.registry import find_policy, find_thresholds, rule_names
 
 POLICY_ARMS: Final = ("ppo", "onnx", "remote", "mpc")
 """The controllers that need a file: a policy that is activated over gRPC or run by another
@@ -207,6 +207,22 @@ def find_policy_of(arm: Arm, default: str, scenario: str = "") -> Path | None:
     path = Path(named) if Path(named).is_file() else Path(find_policy(named))
     OnnxController(path)  # refuses an unsuitable policy before anything is started
     return path
+
+
+def file_of(arm: Arm, policy: Path | None) -> Path | None:
+    """The file that an arm decides by: a policy, a twin, or a rule's thresholds.
+
+    Args:
+        arm: The arm.
+        policy: Its policy, or the twin that it plans with; see :func:`find_policy_of`.
+
+    Raises:
+        RegistryError: If there are no such thresholds.
+    """
+    named = arm.arguments.get("path")
+    if arm.controller in rule_names() or (arm.controller == "partition" and named):
+        return find_thresholds(named or arm.controller)
+    return policy
 
 
 ALONE: Final = "alone"

@@ -87,7 +87,7 @@ class RunInfo:
     where it is not known. It is no part of :attr:`node`, which says what machine it is: that is
     what latencies depend on, and what goes into results."""
     policy_sha256: str = ""
-    """Hash of the file that the arm used, a policy or a twin to plan with; empty for none."""
+    """Hash of the file that the arm decided by: a policy, a twin, or thresholds; empty for none."""
     other_applications: tuple[Annotated[str, _check_word], ...] = ()
     """The protected applications beside the first, whose requests are in files of their own."""
     schema: NonNegativeInt = SCHEMA_VERSION

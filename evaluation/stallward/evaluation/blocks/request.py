@@ -12,7 +12,7 @@ from typing import Final, Literal, Protocol
 import numpy as np
 
 from stallward.env.recording.run_info import NodeInfo
-from stallward.evaluation.arms import Arm
+from stallward.evaluation.arms import Arm, file_of
 from stallward.evaluation.errors import ComparisonError
 
 Condition = Literal["alone", "together", "ample", "background"]
@@ -54,12 +54,13 @@ class RunRequest:
 
     @property
     def policy_sha256(self) -> str:
-        """The digest of the policy, or of the twin to plan with; empty for none."""
-        return file_sha256(self.policy) if self.policy else ""
+        """The digest of the file that the arm decides by; empty for none."""
+        file = file_of(self.arm, self.policy)
+        return file_sha256(file) if file else ""
 
 
 def file_sha256(path: Path) -> str:
-    """The digest that identifies a policy, or a twin to plan with."""
+    """The digest that identifies a file that an arm decides by."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -13,11 +13,10 @@ from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario, Target
 from stallward.env.twin.inputs.find import find_twin_of, load_twin_of
 from stallward.env.twin.inputs.fitted import twin_to_json
-from stallward.evaluation.arms import Arm
+from stallward.evaluation.arms import Arm, file_of
 from stallward.evaluation.blocks.request import file_sha256
 from stallward.evaluation.blocks.store import Settings
 from stallward.evaluation.errors import PlanError
-from stallward.models.registry import find_thresholds, rule_names
 
 
 def settings_of(
@@ -52,7 +51,7 @@ def settings_of(
 
 
 def arm_files(arms: Sequence[Arm], policies: Mapping[str, Path | None]) -> dict[str, Path]:
-    """Label of an arm -> the file that it decides by: a policy, a twin, or a rule's thresholds.
+    """Label of an arm -> the file that it decides by.
 
     Args:
         arms: All arms.
@@ -61,12 +60,8 @@ def arm_files(arms: Sequence[Arm], policies: Mapping[str, Path | None]) -> dict[
     Raises:
         RegistryError: If there are no such thresholds.
     """
-    files = {label: path for label, path in policies.items() if path is not None}
-    for arm in arms:
-        named = arm.arguments.get("path")
-        if arm.controller in rule_names() or (arm.controller == "partition" and named):
-            files[arm.label] = find_thresholds(named or arm.controller)
-    return files
+    files = {arm.label: file_of(arm, policies.get(arm.label)) for arm in arms}
+    return {label: path for label, path in files.items() if path is not None}
 
 
 def _twin_sha256(request: ComparisonRequest, scenario: Scenario) -> str:

@@ -37,7 +37,7 @@ from stallward.env.scenario.file import scenario_from
 from stallward.env.twin.estimate.exogenous import estimate_exogenous
 from stallward.env.twin.estimate.transfer import transfer
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.evaluation.arms import Arm, find_policy_of, make_arms
+from stallward.evaluation.arms import Arm, file_of, find_policy_of, make_arms
 from stallward.evaluation.blocks.request import NO_ARM, Condition, RunRequest, file_sha256
 from stallward.evaluation.blocks.twin import TwinRunner
 from stallward.evaluation.errors import EvaluationError
@@ -280,15 +280,17 @@ def _together(runs: Sequence[MeasuredRun], *, runnable: bool) -> list[MeasuredRu
 
 
 def _can_run(run: RunInfo) -> bool:
-    """Whether the arm of a recording can still be run; a policy that was replaced cannot."""
+    """Whether the arm of a recording can still be run as it was.
+
+    A policy that was replaced cannot, nor a rule with other thresholds.
+    """
     try:
         arm = make_arms([run.arm])[0]
-        policy = find_policy_of(arm, "default", run.scenario)
+        file = file_of(arm, find_policy_of(arm, "default", run.scenario))
     except StallwardError:
         return False
-    if policy is None:
-        return not arm.runs_policy and arm.peer is None
-    return run.policy_sha256 in ("", file_sha256(policy))
+    same = file is None or run.policy_sha256 in ("", file_sha256(file))
+    return same and arm.peer is None
 
 
 def _without(runs: Sequence[MeasuredRun], arm: str) -> list[Path]:
