@@ -38,7 +38,7 @@ def test_a_healthy_session_under_pressure_raises_no_alert(
     log, done = tmp_path / "access.log", threading.Event()
     log.touch()
     target = f"127.0.0.1:{free_port()}"
-    plain = little_sandbox.config("partition")
+    plain = little_sandbox.config("partition:far_ratio=0")
     config = replace(
         plain,
         control=ControlConfig(slo_ms=60.0),

@@ -22,9 +22,9 @@ ZONE_MIB = 600
 MARGIN_MIB = 36
 FLOOR = 16 * MIB
 NUMBERS = PartitionThresholds(
-    margin_share=0.06, turn_s=15.0, keep_anon_share=0.5, most_lent_share=0.6
+    margin_share=0.06, turn_s=15.0, keep_anon_share=0.5, most_lent_share=0.6, far_ratio=0.0
 )
-"""Numbers that do not change when those of the rule are tuned."""
+"""Numbers that do not change when those of the rule are tuned; limits are never left out."""
 CONTEXT = NodeContext(
     zone_limit_bytes=ZONE_MIB * MIB,
     slot_names=("a", "b"),

@@ -378,6 +378,51 @@ def test_nothing_is_reserved_while_limits_are_lifted() -> None:
     assert controller._caution.reserve_share == 0.0
 
 
+FAR = replace(NUMBERS, far_ratio=0.25)
+
+
+def test_far_from_the_target_nothing_is_limited_and_the_application_is_still_preferred() -> None:
+    zone = Zone(200, 250, 250, controller=PartitionController(FAR))
+    zone.p95_ms = 0.1 * CONTEXT.slo_ms
+    limited = zone.run(5.0)
+    assert all(limits_mib(limited)), "it is not known yet how far"
+    free = zone.run(60.0)
+    assert limits_mib(free) == [None, None]
+    assert free.reason.startswith("far from the target: demand 200 MiB")
+    assert not any(slot.paused for slot in free.desired.slots)
+    assert free.desired.protected_low_bytes
+    assert free.desired.tuning == limited.desired.tuning
+    weights = [slot.cpu_weight for slot in free.desired.slots]
+    assert weights == [slot.cpu_weight for slot in limited.desired.slots] != [None, None]
+    zone.p95_ms = 2.0 * CONTEXT.slo_ms
+    assert all(limits_mib(zone.run(3.0)))
+
+
+def test_an_application_that_lives_on_anonymous_pages_keeps_its_limits() -> None:
+    zone = Zone(200, 250, 250, controller=PartitionController(FAR))
+    zone.p95_ms = 0.1 * CONTEXT.slo_ms
+    zone.app_anon_mib = 200.0
+    for _ in range(600):
+        assert all(limits_mib(zone.tick()))
+
+
+def test_another_target_ends_a_trial_without_limits() -> None:
+    controller = PartitionController(FAR)
+    zone = Zone(200, 250, 250, controller=controller)
+    zone.p95_ms = 0.1 * CONTEXT.slo_ms
+    assert limits_mib(zone.run(30.0)) == [None, None]
+    controller.retarget(0.2 * CONTEXT.slo_ms)
+    assert all(limits_mib(zone.run(60.0))), "it is near the new one"
+
+
+def test_where_swap_is_slow_the_background_is_paused_however_far_the_target_is() -> None:
+    zone = swapping_zone(500.0)
+    zone.controller = PartitionController(FAR)
+    zone.controller.reset(CONTEXT)
+    zone.p95_ms = 0.1 * CONTEXT.slo_ms
+    assert zone.run(60.0).reason.startswith("slow swap, no limits")
+
+
 def swapping_zone(swap_us: float, context: NodeContext = CONTEXT) -> Zone:
     zone = Zone(200, 250, 250, context=context)
     zone.swap_us, zone.thrashing = swap_us, {0, 1}

@@ -110,7 +110,8 @@ def test_partition_leaves_the_application_its_memory_and_everything_as_it_was(
 ) -> None:
     """Two hogs want more than there is beside the detector; their limits leave room for it."""
     knobs = _knobs()
-    session.run(_request(Arm(label="partition", spec="partition"), reflex), tmp_path / "out")
+    arm = Arm(label="partition", spec="partition:far_ratio=0")
+    session.run(_request(arm, reflex), tmp_path / "out")
     recording = load_recording(tmp_path / "out")
     assert "flush" in set(recording.actions["granted_profile"]), "the detector lives on files"
     limits = [recording.tick(f"slot{i}_state_limit_bytes") for i in range(2)]

@@ -19,8 +19,9 @@ by its stall on memory.
 Swapping takes processor time, so the background has the lowest CPU weight meanwhile. Where the
 application is in danger and waits for the disk, but does not lack memory, the background keeps the
 disk busy: then what that reads and writes is limited (``throttle``). Where the application keeps
-missing its target, nothing is limited for a trial (``lifting``). Where swap is slow, the background
-is only paused while that is enough (``slow_swap``).
+missing its target, nothing is limited for a trial (``lifting``), and neither while it is far from
+its target (``slack``). Where swap is slow, the background is only paused while that is enough
+(``slow_swap``).
 
 It runs on every node, and does what it can with the signals and levers that there are
 (docs/reference/controllers.md says what).
@@ -70,6 +71,7 @@ from stallward.agent.sharing.lending import LendingThresholds, Loan, follow_loan
 from stallward.agent.sharing.lifting import Lifting
 from stallward.agent.sharing.others import Others
 from stallward.agent.sharing.reading_back import ReadingBack
+from stallward.agent.sharing.slack import Slack, SlackThresholds
 from stallward.agent.sharing.slow_swap import SlowSwap, SlowSwapThresholds, Way
 from stallward.agent.sharing.thrashing import Thrashing, ThrashingThresholds
 from stallward.agent.sharing.throttle import Throttle, ThrottleThresholds
@@ -86,6 +88,7 @@ class PartitionThresholds(
     CautionThresholds,
     ThrottleThresholds,
     SlowSwapThresholds,
+    SlackThresholds,
 ):
     """The numbers of the rule: its own, and those of its parts."""
 
@@ -168,6 +171,7 @@ class PartitionController:
         self._reading_back = ReadingBack()
         self._lifting = Lifting()
         self._slow_swap = SlowSwap(numbers)
+        self._slack = Slack(numbers)
         self._elapsed_s = 0.0
 
     @property
@@ -186,11 +190,19 @@ class PartitionController:
         self._caution.retarget(slo_ms)
         self._lifting.retarget()
         self._slow_swap.retarget()
+        self._slack.retarget()
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         """The limits and pauses that leave the application what it needs."""
         divided = self.divide(sample, AUTO)
         limits = divided.desired != RELEASED
+        unlimited = self._slack.update(
+            self._elapsed_s,
+            latency=sample.latency,
+            slo_ms=self._context.slo_ms,
+            limits=limits and not self._keeps_anon and not self._slow_swap.slow,
+        )
+        limits = limits and not unlimited
         self._slow_swap.update(
             sample,
             self._elapsed_s,
@@ -206,6 +218,8 @@ class PartitionController:
             slo_ms=self._context.slo_ms,
             limits=limits and by_limits,
         )
+        if unlimited:
+            return _unlimited(divided)
         if lifted:
             return replace(divided, desired=RELEASED, reason=f"limits lifted: {divided.reason}")
         if by_limits:
@@ -285,8 +299,8 @@ class PartitionController:
         """What is kept free for the application while it is in danger."""
         kept = margin + self._caution.reserve_share * zone_bytes
         # Without limits a reserve would only be a surprise for later.
-        unlimited = self._lifting.lifted or self._slow_swap.way is Way.PAUSES
-        short = free <= kept and not unlimited
+        limits = not self._lifting.lifted and not self._slack.unlimited
+        short = free <= kept and limits and self._slow_swap.way is not Way.PAUSES
         return self._caution.update(sample, elapsed_s, short=short) * zone_bytes
 
     def _lend(
@@ -399,6 +413,13 @@ def _slots(
             zip(division.shares_bytes, sample.slot_states, disk_limits, strict=True)
         )
     )
+
+
+def _unlimited(divided: Decision) -> Decision:
+    """What was decided, without limits and pauses: what only helps the application stays."""
+    slots = tuple(SlotDesire(cpu_weight=slot.cpu_weight) for slot in divided.desired.slots)
+    desired = replace(divided.desired, slots=slots)
+    return replace(divided, desired=desired, reason=f"far from the target: {divided.reason}")
 
 
 def _paused(divided: Decision, sample: Sample, slow_swap: SlowSwap) -> Decision:

@@ -151,6 +151,11 @@ class SlowSwap:
         self._wait_s = FIRST_WAIT_S
 
     @property
+    def slow(self) -> bool:
+        """Whether swap is known to be slow."""
+        return bool(self._delay.slow)
+
+    @property
     def step_bytes(self) -> float:
         """How much of what a group holds its limit may take now."""
         return FIRST_STEP_BYTES * (2.0 ** (1 + int(self._ran_s / STEP_S)) - 1.0)

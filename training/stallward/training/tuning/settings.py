@@ -14,6 +14,7 @@ from stallward.agent.control_law.thresholds import spans
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.controllers.pi import PiLaw, PiThresholds
 from stallward.agent.controllers.rule import RuleLaw, RuleThresholds
+from stallward.agent.sharing.slack import SlackThresholds
 from stallward.agent.sharing.slow_swap import SlowSwapThresholds
 from stallward.agent.sharing.thrashing import ThrashingThresholds
 from stallward.agent.sharing.throttle import ThrottleThresholds
@@ -68,6 +69,7 @@ TUNABLE: Final = {
                 *spans(ThrashingThresholds),
                 *spans(ThrottleThresholds),
                 *spans(SlowSwapThresholds),
+                *spans(SlackThresholds),
                 "background_cpu_weight",
             }
         ),

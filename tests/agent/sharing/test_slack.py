@@ -1,0 +1,161 @@
+"""Limits are left out while the application is far from its target, and for no longer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+
+from stallward.agent.sample import LatencySample
+from stallward.agent.sharing.lifting import LONGEST_WAIT_S, PROVED_S
+from stallward.agent.sharing.slack import AVERAGE_S, FIRST_WAIT_S, Slack, SlackThresholds
+
+TICK_S = 0.1
+SLO_MS = 10.0
+
+
+def answered(ratio: float) -> LatencySample:
+    return LatencySample(completed=10, p95_ms=ratio * SLO_MS, last_completion_age_s=0.0)
+
+
+SILENT = LatencySample(completed_total=10, last_completion_age_s=40.0)
+
+
+@dataclass
+class Node:
+    """An application whose latency depends on whether there are limits."""
+
+    limited: float | LatencySample | None
+    """The p95 over the target with limits, or all that is known of its latencies."""
+    free: float | LatencySample | None
+    """The same without."""
+    limits: bool = True
+    slack: Slack = field(default_factory=lambda: Slack(SlackThresholds()))
+    time_s: float = 0.0
+    trials_s: list[float] = field(default_factory=list)
+
+    def run(self, seconds: float) -> float:
+        """Run on; returns for how long nothing was limited."""
+        unlimited_s = 0.0
+        for _ in range(round(seconds / TICK_S)):
+            self.time_s += TICK_S
+            before = self.slack.unlimited
+            now = self.free if before else self.limited
+            unlimited = self.slack.update(
+                TICK_S,
+                latency=answered(now) if isinstance(now, float) else now,
+                slo_ms=SLO_MS,
+                limits=self.limits,
+            )
+            if unlimited and not before:
+                self.trials_s.append(self.time_s)
+            unlimited_s += TICK_S * unlimited
+        return unlimited_s
+
+
+def test_limits_are_left_out_where_they_are_not_needed() -> None:
+    node = Node(limited=0.1, free=0.7)
+    assert node.run(AVERAGE_S - 1.0) == 0.0, "the latency is not known for long enough"
+    assert node.run(600.0) > 598.0
+    assert len(node.trials_s) == 1
+
+
+def test_near_the_target_nothing_is_tried() -> None:
+    assert Node(limited=0.3, free=0.1).run(600.0) == 0.0
+
+
+def test_short_peaks_under_limits_do_not_hide_how_far_the_target_is() -> None:
+    node = Node(limited=0.1, free=0.1)
+    node.run(AVERAGE_S - 1.0)
+    node.limited = 3.0
+    node.run(0.3)
+    node.limited = 0.1
+    assert node.run(10.0) > 8.0
+
+
+def test_limits_come_before_the_target_is_missed_and_the_next_trials_come_later_and_later() -> (
+    None
+):
+    node = Node(limited=0.1, free=0.9)
+    assert node.run(60.0) < 6.0
+    unlimited_s = node.run(6.0 * LONGEST_WAIT_S)
+    waits_s = [late - early for early, late in pairwise(node.trials_s)]
+    known_s = [FIRST_WAIT_S, 2.0 * FIRST_WAIT_S, 4.0 * FIRST_WAIT_S, *[LONGEST_WAIT_S] * 4]
+    assert waits_s == [pytest.approx(wait_s, abs=7.0) for wait_s in known_s]
+    assert unlimited_s < 6.0 * len(node.trials_s)
+
+
+def test_limits_come_sooner_where_the_target_is_missed_but_one_stall_does_not_bring_them() -> None:
+    near_s, missed_s, far_s = (Node(limited=0.1, free=r).run(60.0) for r in (0.8, 1.1, 50.0))
+    assert near_s == pytest.approx(5.3, abs=0.3)
+    assert missed_s == pytest.approx(far_s) == pytest.approx(2.0, abs=0.3)
+
+
+@pytest.mark.parametrize(("near_s", "stays"), [(1.0, True), (6.0, False)])
+def test_now_and_then_the_latency_may_come_near_the_target(near_s: float, stays: bool) -> None:
+    node = Node(limited=0.1, free=0.1)
+    for _ in range(10):
+        node.free = 0.8
+        node.run(near_s)
+        node.free = 0.1
+        node.run(20.0)
+    assert len(node.trials_s) == 1
+    assert node.slack.unlimited is stays
+
+
+@pytest.mark.parametrize(("missed_s", "stays"), [(0.5, True), (1.5, False)])
+def test_of_the_target_itself_a_hundredth_may_be_missed(missed_s: float, stays: bool) -> None:
+    node = Node(limited=0.1, free=0.1)
+    for _ in range(10):
+        node.free = 3.0
+        node.run(missed_s)
+        node.free = 0.1
+        node.run(60.0)
+    assert len(node.trials_s) == 1
+    assert node.slack.unlimited is stays
+
+
+def test_a_long_trial_that_ends_makes_the_next_wait_short_again() -> None:
+    node = Node(limited=0.1, free=2.0)
+    node.run(2.0 * FIRST_WAIT_S)
+    node.free = 0.1
+    node.run(3.0 * FIRST_WAIT_S)
+    assert node.slack.unlimited
+    node.run(PROVED_S)
+    node.free = 2.0
+    node.run(3.0)
+    assert not node.slack.unlimited
+    before = len(node.trials_s)
+    node.run(FIRST_WAIT_S + 2.0)
+    assert len(node.trials_s) == before + 1
+
+
+def test_an_application_that_falls_silent_gets_its_limits_at_once() -> None:
+    node = Node(limited=0.1, free=SILENT)
+    assert node.run(60.0) < 3.0
+
+
+def test_without_latencies_there_are_limits() -> None:
+    assert Node(limited=None, free=None).run(60.0) == 0.0
+    node = Node(limited=0.1, free=None)
+    assert node.run(60.0) < 10.0, "it is no longer known how far the target is"
+
+
+def test_what_would_not_be_limited_is_no_trial() -> None:
+    node = Node(limited=0.1, free=0.1, limits=False)
+    assert node.run(60.0) == 0.0
+
+
+def test_another_target_is_judged_by_itself() -> None:
+    node = Node(limited=0.1, free=2.0)
+    node.run(60.0)
+    assert not node.slack.unlimited
+    node.slack.retarget()
+    node.free = 0.1
+    assert node.run(30.0) > 19.0
+
+
+def test_it_can_be_switched_off() -> None:
+    node = Node(limited=0.1, free=0.1, slack=Slack(SlackThresholds(far_ratio=0.0)))
+    assert node.run(600.0) == 0.0
