@@ -74,6 +74,13 @@ def test_short_peaks_under_limits_do_not_hide_how_far_the_target_is() -> None:
     assert node.run(10.0) > 8.0
 
 
+def test_one_good_second_is_not_far_from_the_target() -> None:
+    node = Node(limited=0.6, free=0.1)
+    node.run(AVERAGE_S + 5.0)
+    node.limited = 0.1
+    assert node.run(1.0) == 0.0
+
+
 def test_limits_come_before_the_target_is_missed_and_the_next_trials_come_later_and_later() -> (
     None
 ):

@@ -23,6 +23,10 @@ ALWAYS = ("detector-anon", "detector-file", "memcached-mix")
 """Pressure by anonymous memory, by cached files and writers, and by both at once."""
 
 
+HOLDING = {"partition": "partition:far_ratio=0"}
+"""Far from the target it would hold nothing for a while."""
+
+
 def cases() -> list[Any]:
     """The default rule and the policy on three twins; where models changed, all arms on all twins.
 
@@ -44,7 +48,7 @@ def test_no_hold_is_refused_while_pressure_is_held_down(twin: str, arm: str) -> 
     node = TwinNode(fitted.scenario, fitted.draws[0], seed=1)
     engine = Engine(
         settings=EngineSettings(context=node.context(seed=1), budgets=Budgets()),
-        configured=load_policy() if arm == "policy" else make_controller(arm),
+        configured=load_policy() if arm == "policy" else make_controller(HOLDING.get(arm, arm)),
         default=make_controller("none"),
     )
     held, longest_s = 0, 0.0
