@@ -406,6 +406,21 @@ def test_an_application_that_lives_on_anonymous_pages_keeps_its_limits() -> None
         assert all(limits_mib(zone.tick()))
 
 
+@pytest.mark.parametrize("far", [True, False])
+def test_only_under_limits_something_is_reserved(far: bool) -> None:
+    controller = PartitionController(FAR if far else NUMBERS)
+    zone = Zone(200, 250, 250, controller=controller)
+    zone.p95_ms = 0.1 * CONTEXT.slo_ms
+    zone.run(20.0)
+    controller._caution.reserve_share = 0.0
+    zone.app_refaults, zone.other_mib = 0, 200.0
+    zone.p95_ms = 1.5 * CONTEXT.slo_ms
+    for _ in range(15):
+        zone.app_refaults += 20
+        assert (limits_mib(zone.tick()) == [None, None]) is far
+    assert (controller._caution.reserve_share == 0.0) is far
+
+
 def test_another_target_ends_a_trial_without_limits() -> None:
     controller = PartitionController(FAR)
     zone = Zone(200, 250, 250, controller=controller)

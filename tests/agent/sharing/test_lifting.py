@@ -5,53 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from limited_node import SILENT, SLO_MS, TICK_S, LimitedNode
+
 from stallward.agent.sample import LatencySample
 from stallward.agent.sharing.lifting import FIRST_WAIT_S, LEAST_TRIAL_S, Lifting
 
-TICK_S = 0.1
-SLO_MS = 10.0
-
-
-def answered(ratio: float) -> LatencySample:
-    return LatencySample(
-        completed=10, completed_total=10, p95_ms=ratio * SLO_MS, last_completion_age_s=0.05
-    )
-
-
-SILENT = LatencySample(completed_total=10, last_completion_age_s=40.0)
-
 
 @dataclass
-class Node:
-    """An application whose latency depends on whether there are limits."""
-
-    limited: float | LatencySample | None
-    """The p95 over the target with limits, or all that is known of its latencies."""
-    free: float | LatencySample | None
-    """The same without."""
-    limits: bool = True
+class Node(LimitedNode):
     lifting: Lifting = field(default_factory=Lifting)
-    time_s: float = 100.0
-    trials_s: list[float] = field(default_factory=list)
 
-    def run(self, seconds: float) -> float:
-        """Run on; returns for how long the limits were lifted."""
-        lifted_s = 0.0
-        for _ in range(round(seconds / TICK_S)):
-            self.time_s += TICK_S
-            before = self.lifting.lifted
-            now = self.free if before else self.limited
-            lifted = self.lifting.update(
-                self.time_s,
-                TICK_S,
-                latency=answered(now) if isinstance(now, float) else now,
-                slo_ms=SLO_MS,
-                limits=self.limits,
-            )
-            if lifted and not before:
-                self.trials_s.append(self.time_s)
-            lifted_s += TICK_S * lifted
-        return lifted_s
+    @property
+    def is_free(self) -> bool:
+        return self.lifting.lifted
+
+    def decide(self, latency: LatencySample | None) -> bool:
+        return self.lifting.update(
+            self.time_s, TICK_S, latency=latency, slo_ms=SLO_MS, limits=self.limits
+        )
 
 
 def test_limits_that_make_the_application_miss_are_lifted_and_stay_so() -> None:

@@ -6,52 +6,23 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
+from limited_node import SILENT, SLO_MS, TICK_S, LimitedNode
 
 from stallward.agent.sample import LatencySample
 from stallward.agent.sharing.lifting import LONGEST_WAIT_S, PROVED_S
 from stallward.agent.sharing.slack import AVERAGE_S, FIRST_WAIT_S, Slack, SlackThresholds
 
-TICK_S = 0.1
-SLO_MS = 10.0
-
-
-def answered(ratio: float) -> LatencySample:
-    return LatencySample(completed=10, p95_ms=ratio * SLO_MS, last_completion_age_s=0.0)
-
-
-SILENT = LatencySample(completed_total=10, last_completion_age_s=40.0)
-
 
 @dataclass
-class Node:
-    """An application whose latency depends on whether there are limits."""
-
-    limited: float | LatencySample | None
-    """The p95 over the target with limits, or all that is known of its latencies."""
-    free: float | LatencySample | None
-    """The same without."""
-    limits: bool = True
+class Node(LimitedNode):
     slack: Slack = field(default_factory=lambda: Slack(SlackThresholds()))
-    time_s: float = 0.0
-    trials_s: list[float] = field(default_factory=list)
 
-    def run(self, seconds: float) -> float:
-        """Run on; returns for how long nothing was limited."""
-        unlimited_s = 0.0
-        for _ in range(round(seconds / TICK_S)):
-            self.time_s += TICK_S
-            before = self.slack.unlimited
-            now = self.free if before else self.limited
-            unlimited = self.slack.update(
-                TICK_S,
-                latency=answered(now) if isinstance(now, float) else now,
-                slo_ms=SLO_MS,
-                limits=self.limits,
-            )
-            if unlimited and not before:
-                self.trials_s.append(self.time_s)
-            unlimited_s += TICK_S * unlimited
-        return unlimited_s
+    @property
+    def is_free(self) -> bool:
+        return self.slack.unlimited
+
+    def decide(self, latency: LatencySample | None) -> bool:
+        return self.slack.update(TICK_S, latency=latency, slo_ms=SLO_MS, limits=self.limits)
 
 
 def test_limits_are_left_out_where_they_are_not_needed() -> None:
@@ -99,26 +70,24 @@ def test_limits_come_sooner_where_the_target_is_missed_but_one_stall_does_not_br
     assert missed_s == pytest.approx(far_s) == pytest.approx(2.0, abs=0.3)
 
 
-@pytest.mark.parametrize(("near_s", "stays"), [(1.0, True), (6.0, False)])
-def test_now_and_then_the_latency_may_come_near_the_target(near_s: float, stays: bool) -> None:
+@pytest.mark.parametrize(
+    ("ratio", "for_s", "pause_s", "stays"),
+    [
+        (0.8, 1.0, 20.0, True),
+        (0.8, 6.0, 20.0, False),
+        (3.0, 0.5, 60.0, True),
+        (3.0, 1.5, 60.0, False),
+    ],
+)
+def test_now_and_then_the_latency_may_come_near_the_target_and_the_target_be_missed_a_little(
+    ratio: float, for_s: float, pause_s: float, stays: bool
+) -> None:
     node = Node(limited=0.1, free=0.1)
     for _ in range(10):
-        node.free = 0.8
-        node.run(near_s)
+        node.free = ratio
+        node.run(for_s)
         node.free = 0.1
-        node.run(20.0)
-    assert len(node.trials_s) == 1
-    assert node.slack.unlimited is stays
-
-
-@pytest.mark.parametrize(("missed_s", "stays"), [(0.5, True), (1.5, False)])
-def test_of_the_target_itself_a_hundredth_may_be_missed(missed_s: float, stays: bool) -> None:
-    node = Node(limited=0.1, free=0.1)
-    for _ in range(10):
-        node.free = 3.0
-        node.run(missed_s)
-        node.free = 0.1
-        node.run(60.0)
+        node.run(pause_s)
     assert len(node.trials_s) == 1
     assert node.slack.unlimited is stays
 

@@ -57,8 +57,6 @@ class Slack:
 
     def __init__(self, thresholds: SlackThresholds) -> None:
         self._far_ratio = thresholds.far_ratio
-        self._barred_s = 0.0
-        self._wait_s = FIRST_WAIT_S
         self.retarget()
 
     def retarget(self) -> None:

@@ -4,8 +4,8 @@ The daemon runs a policy that pauses everything in the tick after the protected 
 releases everything when it no longer stalls. So the time covers the whole path: sensors,
 inference, guard and levers. A thread of this process polls the kernel's files every 2 ms. The
 *onset* is the time when the protected group has stalled for a millisecond of the last 200, after a
-calm period in which everything ran. The *pause* is the time when the kernel reports every background group as
-frozen.
+calm period in which everything ran. The *pause* is the time when the kernel reports every
+background group as frozen.
 """
 
 from __future__ import annotations
