@@ -67,9 +67,9 @@ class LoopLink:
 
     async def wait_for_status(self, timeout_s: float) -> None:
         """Wait until the loop has sent its status, for ``timeout_s`` at most."""
-        if not self._has_status.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._has_status.wait(), timeout_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._has_status.wait()
 
     def status(self) -> pb.StatusResponse | None:
         """The loop's last status, brought up to date; ``None`` while there is no loop."""
@@ -97,7 +97,8 @@ class LoopLink:
         self._waiting[command.id] = answer
         try:
             self._connection.send(command.SerializeToString())
-            return await asyncio.wait_for(answer, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await answer
         except (OSError, TimeoutError):
             return None
         finally:

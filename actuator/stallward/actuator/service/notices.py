@@ -251,7 +251,9 @@ class NoticeCommand:
             why = error.strerror if isinstance(error, OSError) else error
             return f"{program} cannot be run ({why})"
         try:
-            ended = await asyncio.wait_for(process.wait(), self._timeout_s)
+            # wait_for() of Python 3.11 forgets that it was cancelled if the command has just ended.
+            async with asyncio.timeout(self._timeout_s):
+                ended = await process.wait()
         except TimeoutError:
             return f"{program} took more than {self._timeout_s:g} s and was killed"
         finally:

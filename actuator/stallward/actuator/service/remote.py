@@ -189,7 +189,8 @@ class Roles(grpc.aio.ServerInterceptor):
     async def _request(self, requests: AsyncIterator[Any], context: Context) -> Any:
         """The message of a call that has one."""
         try:
-            return await asyncio.wait_for(anext(requests), REQUEST_S)
+            async with asyncio.timeout(REQUEST_S):
+                return await anext(requests)
         except TimeoutError:
             why = f"The message of the call did not come within {REQUEST_S:g} s."
             await self._refusals.refuse(context, grpc.StatusCode.DEADLINE_EXCEEDED, why)

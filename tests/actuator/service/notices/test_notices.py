@@ -184,6 +184,42 @@ def test_a_command_that_hangs_is_killed_and_what_waits_behind_it_is_bounded() ->
     asyncio.run(run())
 
 
+def test_a_service_that_ends_in_the_moment_in_which_a_command_ends_does_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Process:
+        """A command that ends when it is told to."""
+
+        returncode: int | None = None
+
+        def __init__(self) -> None:
+            self.ended = asyncio.get_running_loop().create_future()
+
+        async def wait(self) -> int:
+            self.returncode = await self.ended
+            return self.returncode
+
+    async def run() -> None:
+        process = Process()
+
+        async def start(*argv: str, **kwargs: object) -> Process:
+            return process
+
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+        command = NoticeCommand(("/bin/true",))
+        task = asyncio.create_task(command.run_for_ever())
+        command.tell(NOTICE)
+        await asyncio.sleep(0.05)  # it waits for the command now
+        process.ended.set_result(0)
+        await asyncio.sleep(0)  # the wait for the command is over, and its task not yet told
+        task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=WAIT_S)
+        assert done == {task}
+        assert task.cancelled()
+
+    asyncio.run(run())
+
+
 def test_lost_notices_are_a_problem_for_some_minutes() -> None:
     now_s = [1000.0]
     command = NoticeCommand(("/bin/true",), now_s=lambda: now_s[0])
