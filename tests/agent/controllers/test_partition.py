@@ -421,6 +421,18 @@ def test_only_under_limits_something_is_reserved(far: bool) -> None:
     assert (controller._caution.reserve_share == 0.0) is far
 
 
+def test_time_without_limits_is_no_time_under_which_they_are_judged() -> None:
+    """Limits that come back have half a minute to help before they are lifted for a trial."""
+    zone = Zone(200, 250, 250, controller=PartitionController(FAR))
+    zone.p95_ms = 0.1 * CONTEXT.slo_ms
+    assert limits_mib(zone.run(120.0)) == [None, None]
+    zone.p95_ms = 2.0 * CONTEXT.slo_ms
+    zone.run(3.0)
+    for _ in range(250):
+        assert all(limits_mib(zone.tick()))
+    assert zone.run(15.0).reason.startswith("limits lifted")
+
+
 def test_another_target_ends_a_trial_without_limits() -> None:
     controller = PartitionController(FAR)
     zone = Zone(200, 250, 250, controller=controller)
