@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from own_names import own_name
@@ -17,8 +19,12 @@ from stallward.actuator.kernel.files import why_unreadable
 from stallward.actuator.kernel.hierarchies import detect, missing, require
 from stallward.actuator.kernel.memory.pressure import why_no_psi
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.privileges import why_no_pidfd
+from stallward.actuator.kernel.process_spec import ProcessesConfig
+from stallward.actuator.kernel.process_table import why_no_pidfd
+from stallward.actuator.kernel.process_trees import Forest
+from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.lever_set import LeverSet
+from stallward.actuator.levers.process.tree_pause import TreePause
 from stallward.actuator.node.stall_watch import StallWatch
 from stallward.actuator.sensors.missing import Why, absences
 from stallward.actuator.sensors.readers import ReadApplication
@@ -163,12 +169,12 @@ def test_absent_pressure_is_reported_as_switched_off(
     switch_off(machine.proc / "pressure")
     switch_off(machine.cgroup / "z/app/memory.pressure")
     found = reasons()
-    for signal, next_step in (
+    for reading, next_step in (
         ("node.psi.memory_some_us", "Boot with psi=1."),
         ("protected.psi.memory_some_us", "Boot with psi=1."),
         ("slots[0].psi.io_some_us", f"Write 1 to {machine.cgroup}/z/a/cgroup.pressure."),
     ):
-        why, detail = found[signal]
+        why, detail = found[reading]
         assert why is Why.SWITCHED_OFF
         assert next_step in detail
     assert "slots[1].psi.io_some_us" not in found
@@ -237,16 +243,43 @@ def test_a_lever_is_missing_where_its_file_is_switched_off(
     assert "memory.reclaim" in missing_now["reclaim:bg"]
 
 
-def test_signals_by_pidfd_are_tried(monkeypatch: pytest.MonkeyPatch, machine: Paths) -> None:
-    def refused(_pid: int, _flags: int = 0) -> int:
-        raise OSError(errno.ENOSYS, "Function not implemented")
+def refused(*_arguments: object) -> int:
+    raise OSError(errno.ENOSYS, "Function not implemented")
 
+
+@pytest.mark.parametrize(
+    ("module", "name", "instead", "why"),
+    [
+        (os, "pidfd_open", refused, "Function not implemented"),
+        (signal, "pidfd_send_signal", refused, "Function not implemented"),
+        (os, "pidfd_open", None, "this Python was built without them"),
+    ],
+)
+def test_signals_by_pidfd_are_tried(
+    monkeypatch: pytest.MonkeyPatch,
+    machine: Paths,
+    module: ModuleType,
+    name: str,
+    instead: object,
+    why: str,
+) -> None:
+    """What the doctor says is what keeps the daemon from stopping processes."""
     assert why_no_pidfd() == ""
-    monkeypatch.setattr(os, "pidfd_open", refused)
-    assert "Function not implemented" in why_no_pidfd()
+    if instead is None:
+        monkeypatch.delattr(module, name)
+    else:
+        monkeypatch.setattr(module, name, instead)
     (found,) = (f for f in examine(machine).findings if f.name == "stop processes")
     assert found.state == "degraded"
-    assert "no signals by pidfd" in found.why
+    assert found.why == f"no signals by pidfd ({why})"
+    tree = Forest(machine.proc, [ProcessesConfig(pids=(1,))], ["batch"]).trees[0]
+    assert tree is not None
+    pause = TreePause(0, tree, machine.proc, Originals(never, never))
+    assert pause.why_missing == found.why
+
+
+def never(*entries: object) -> None:
+    raise AssertionError(f"nothing is held: {entries}")
 
 
 @pytest.mark.live

@@ -27,8 +27,8 @@ from stallward.actuator.kernel.privileges import (
     effective_capabilities,
     lockable_bytes,
     other_daemons,
-    why_no_pidfd,
 )
+from stallward.actuator.kernel.process_table import why_no_pidfd
 from stallward.actuator.kernel.refusals import Place, more_rights, unwritable
 from stallward.actuator.node.node import MakeController
 from stallward.actuator.node.stall_watch import StallWatch

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import resource
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -78,19 +76,6 @@ def may_have(capability: str, proc: Path) -> bool:
     """Whether this process may have a capability; true also where that cannot be read."""
     held = effective_capabilities(proc)
     return held is None or capability in held
-
-
-def why_no_pidfd() -> str:
-    """Say why processes cannot be signalled by pidfd; empty if they can. It sends no signal."""
-    try:
-        fd = os.pidfd_open(os.getpid())
-        try:
-            signal.pidfd_send_signal(fd, 0)
-        finally:
-            os.close(fd)
-    except OSError as error:
-        return f"no signals by pidfd ({os.strerror(error.errno or 0)})"
-    return ""
 
 
 def lockable_bytes() -> int:

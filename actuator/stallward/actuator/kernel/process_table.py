@@ -81,6 +81,21 @@ def parse_user_ids(content: bytes) -> frozenset[int] | None:
     return frozenset(map(int, words))
 
 
+def why_no_pidfd() -> str:
+    """Say why processes cannot be signalled by pidfd; empty if they can. It sends no signal."""
+    try:
+        fd = os.pidfd_open(os.getpid())
+        try:
+            signal.pidfd_send_signal(fd, 0)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        return f"no signals by pidfd ({os.strerror(error.errno or 0)})"
+    except AttributeError:
+        return "no signals by pidfd (this Python was built without them)"
+    return ""
+
+
 def open_process(proc: Path, pid: int, expected_ticks: int) -> int | None:
     """Open a descriptor of the process that started at ``expected_ticks``, and of no other.
 

@@ -25,7 +25,7 @@ from typing import Final
 
 from stallward.actuator.errors import JournalError, KernelFileError
 from stallward.actuator.journal.entries import Stopped
-from stallward.actuator.kernel.process_table import Seen, look_at, read_seen
+from stallward.actuator.kernel.process_table import Seen, look_at, read_seen, why_no_pidfd
 from stallward.actuator.kernel.process_trees import ProcessTree
 from stallward.actuator.levers.base.file_lever import RETRY_S
 from stallward.actuator.levers.base.lever import ExemptProcesses, LeverDefaults, PlannedWrite
@@ -141,15 +141,6 @@ def _send(ref: ProcessRef, fd: int, number: signal.Signals, batch: Batch) -> Non
         batch.refused[ref] = os.strerror(error.errno or 0)
     else:
         batch.done.append(ref)
-
-
-def why_no_pidfd() -> str:
-    """Say why this kernel cannot signal by pidfd (5.3 or newer can); empty if it can."""
-    try:
-        os.close(os.pidfd_open(os.getpid()))
-    except (OSError, AttributeError) as error:
-        return f"no pidfd_open ({error}); kernel 5.3 or newer has it"
-    return ""
 
 
 ROUNDS: Final = 3
