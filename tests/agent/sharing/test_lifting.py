@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from limited_node import SILENT, SLO_MS, TICK_S, LimitedNode
+from limited_node import SILENT, SLO_MS, TICK_S, LimitedNode, answered
 
-from stallward.agent.sample import LatencySample
+from stallward.agent.sample import Sample
 from stallward.agent.sharing.lifting import FIRST_WAIT_S, LEAST_TRIAL_S, Lifting
 
 
@@ -19,10 +19,8 @@ class Node(LimitedNode):
     def is_free(self) -> bool:
         return self.lifting.lifted
 
-    def decide(self, latency: LatencySample | None) -> bool:
-        return self.lifting.update(
-            self.time_s, TICK_S, latency=latency, slo_ms=SLO_MS, limits=self.limits
-        )
+    def decide(self, sample: Sample) -> bool:
+        return self.lifting.update(sample, TICK_S, slo_ms=SLO_MS, limits=self.limits)
 
 
 def test_limits_that_make_the_application_miss_are_lifted_and_stay_so() -> None:
@@ -76,6 +74,11 @@ def test_an_application_that_falls_silent_during_a_trial_ends_it() -> None:
     node = Node(limited=1.05, free=SILENT)
     assert node.run(120.0) < LEAST_TRIAL_S + 1.0
     assert len(node.trials_s) == 1
+
+
+def test_one_of_two_applications_that_falls_silent_ends_a_trial() -> None:
+    assert Node(limited=1.05, free=0.5, other_free=answered(0.5)).run(120.0) > 60.0
+    assert Node(limited=1.05, free=0.5, other_free=SILENT).run(120.0) < LEAST_TRIAL_S + 1.0
 
 
 def test_a_trial_of_which_nothing_is_known_ends() -> None:

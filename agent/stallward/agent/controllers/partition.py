@@ -197,8 +197,8 @@ class PartitionController:
         divided = self.divide(sample, AUTO)
         limits = divided.desired != RELEASED
         unlimited = self._slack.update(
+            sample,
             self._elapsed_s,
-            latency=sample.latency,
             slo_ms=self._context.slo_ms,
             limits=limits and not self._keeps_anon and not self._slow_swap.slow,
         )
@@ -212,11 +212,7 @@ class PartitionController:
         )
         by_limits = self._slow_swap.way is Way.LIMITS
         lifted = self._lifting.update(
-            sample.time_s,
-            self._elapsed_s,
-            latency=sample.latency,
-            slo_ms=self._context.slo_ms,
-            limits=limits and by_limits,
+            sample, self._elapsed_s, slo_ms=self._context.slo_ms, limits=limits and by_limits
         )
         if unlimited:
             return _unlimited(divided)

@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from stallward.agent.sample import LatencySample
+from stallward.agent.sample import Sample
 
 SILENT_S: Final = 1.0
 """An application that has answered nothing for so long may be standing still."""
@@ -44,20 +44,23 @@ PROVED_S: Final = 120.0
 """A trial that has gone on for so long has succeeded: the wait after the next one is short again."""
 
 
-def newest_ratio(latency: LatencySample | None, slo_ms: float, *, trial: bool) -> float | None:
+def newest_ratio(sample: Sample, slo_ms: float, *, trial: bool) -> float | None:
     """The newest p95 over the target; ``None`` where there is nothing new.
 
     Args:
-        latency: The application's latencies; ``None`` if they are not known.
+        sample: The sample.
         slo_ms: The target.
-        trial: Whether the background has more than it had before, so that silence is suspect.
+        trial: Whether the background has more than it had before, so that silence is suspect, also
+            that of one of several applications.
     """
+    latency = sample.latency
     if latency is None:
         return None
-    if latency.p95_ms is not None:
-        return latency.p95_ms / slo_ms
-    age_s = latency.last_completion_age_s
-    return SILENT_RATIO if trial and age_s is not None and age_s > SILENT_S else None
+    ratio = None if latency.p95_ms is None else latency.p95_ms / slo_ms
+    each = [one.latency for one in sample.applications if one.latency] or [latency]
+    if trial and any((one.last_completion_age_s or 0.0) > SILENT_S for one in each):
+        return max(ratio or 0.0, SILENT_RATIO)
+    return ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,21 +91,12 @@ class Lifting:
         self._change(lifted=False)
         self._barred_s, self._wait_s = 0.0, FIRST_WAIT_S
 
-    def update(
-        self,
-        time_s: float,
-        elapsed_s: float,
-        *,
-        latency: LatencySample | None,
-        slo_ms: float,
-        limits: bool,
-    ) -> bool:
-        """Take one more tick, and say whether the limits are lifted.
+    def update(self, sample: Sample, elapsed_s: float, *, slo_ms: float, limits: bool) -> bool:
+        """Take one more sample, and say whether the limits are lifted.
 
         Args:
-            time_s: Its time.
-            elapsed_s: The time since the tick before.
-            latency: The application's latencies; ``None`` if they are not known.
+            sample: The sample.
+            elapsed_s: The time since the sample before.
             slo_ms: The target.
             limits: Whether anything would be limited now.
         """
@@ -111,11 +105,11 @@ class Lifting:
         if not limits:
             self._change(lifted=False)
             return False
-        ratio = newest_ratio(latency, slo_ms, trial=self.lifted)
+        ratio = newest_ratio(sample, slo_ms, trial=self.lifted)
         if ratio is not None and self._since_s > (READ_BACK_S if self.lifted else SETTLE_S):
             cost_s = elapsed_s * (1.0 + math.log10(ratio)) if ratio > 1.0 else 0.0
-            self._ticks.append(_Tick(time_s=time_s, elapsed_s=elapsed_s, cost_s=cost_s))
-        while self._ticks and self._ticks[0].time_s < time_s - WINDOW_S:
+            self._ticks.append(_Tick(time_s=sample.time_s, elapsed_s=elapsed_s, cost_s=cost_s))
+        while self._ticks and self._ticks[0].time_s < sample.time_s - WINDOW_S:
             self._ticks.popleft()
         if self.lifted:
             self._judge_trial()

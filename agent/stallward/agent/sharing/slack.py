@@ -20,7 +20,7 @@ from typing import Final
 
 from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.observation.average import moved
-from stallward.agent.sample import LatencySample
+from stallward.agent.sample import Sample
 from stallward.agent.sharing.lifting import LONGEST_WAIT_S, PROVED_S, newest_ratio
 
 AVERAGE_S: Final = 10.0
@@ -67,26 +67,24 @@ class Slack:
         self._average_ratio = self._known_s = 0.0
         self._barred_s, self._wait_s = 0.0, FIRST_WAIT_S
 
-    def update(
-        self, elapsed_s: float, *, latency: LatencySample | None, slo_ms: float, limits: bool
-    ) -> bool:
-        """Take one more tick, and say whether the limits are left out.
+    def update(self, sample: Sample, elapsed_s: float, *, slo_ms: float, limits: bool) -> bool:
+        """Take one more sample, and say whether the limits are left out.
 
         Args:
-            elapsed_s: The time since the tick before.
-            latency: The application's latencies; ``None`` if they are not known.
+            sample: The sample.
+            elapsed_s: The time since the sample before.
             slo_ms: The target.
             limits: Whether anything would be limited now.
         """
         self._barred_s = max(self._barred_s - elapsed_s, 0.0)
-        ratio = newest_ratio(latency, slo_ms, trial=self.unlimited)
-        if latency is None:
+        ratio = newest_ratio(sample, slo_ms, trial=self.unlimited)
+        if sample.latency is None:
             self._known_s = 0.0
         if ratio is not None:
             before = self._average_ratio if self._known_s else ratio
             self._average_ratio = moved(before, ratio, elapsed_s, AVERAGE_S)
             self._known_s += elapsed_s
-        if not limits or latency is None:
+        if not limits or sample.latency is None:
             self.unlimited = False
         elif self.unlimited:
             self._judge(ratio or 0.0, elapsed_s)
