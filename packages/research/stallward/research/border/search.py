@@ -20,7 +20,7 @@ from typing import Final
 
 from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.observation.average import moved
-from stallward.agent.sample import GroupSample, LatencySample, Sample, SlotState
+from stallward.agent.sample import GroupSample, Sample, SlotState
 from stallward.agent.sharing.lifting import newest_ratio
 
 # ---------- How well the background groups get on: the share of their time that is their own work.
@@ -223,7 +223,7 @@ class BorderSearch:
         self._progress.update(sample, elapsed_s)
         if self.held_s <= SETTLE_S:
             self._progress.restart()
-        ratio = self._ratio(sample.latency, elapsed_s)
+        ratio = self._ratio(sample, elapsed_s)
         if ratio is None:
             self._go(0)
         elif self._fails(ratio, elapsed_s) or (self.level and stalled):
@@ -240,12 +240,13 @@ class BorderSearch:
                 self._settle(time_s)
         return self.level
 
-    def _ratio(self, latency: LatencySample | None, elapsed_s: float) -> float | None:
+    def _ratio(self, sample: Sample, elapsed_s: float) -> float | None:
         """The newest p95 over the target; ``None`` where the application reports none."""
+        latency = sample.latency
         if latency is None or latency.last_completion_age_s is None:
             self._usual_ratio = None
             return None
-        ratio = newest_ratio(latency, self._slo_ms, trial=self.level > 0)
+        ratio = newest_ratio(sample, self._slo_ms, trial=self.level > 0)
         if ratio is None:
             return self._usual_ratio
         if self._usual_ratio is None:
