@@ -57,9 +57,10 @@ def newest_ratio(sample: Sample, slo_ms: float, *, trial: bool) -> float | None:
     if latency is None:
         return None
     ratio = None if latency.p95_ms is None else latency.p95_ms / slo_ms
-    each = [one.latency for one in sample.applications if one.latency] or [latency]
-    if trial and any((one.last_completion_age_s or 0.0) > SILENT_S for one in each):
-        return max(ratio or 0.0, SILENT_RATIO)
+    if trial:
+        each = [one.latency for one in sample.applications if one.latency] or [latency]
+        if any((one.last_completion_age_s or 0.0) > SILENT_S for one in each):
+            return max(ratio or 0.0, SILENT_RATIO)
     return ratio
 
 
