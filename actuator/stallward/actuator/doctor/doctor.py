@@ -204,7 +204,7 @@ def _levers_of(paths: Paths, hierarchy: Hierarchy) -> Iterable[Finding]:
         "stop processes",
         no_pidfd
         or ("" if may_signal else "no CAP_KILL: only processes of this user can be stopped"),
-        "Use Linux 5.3 or newer, and a container that allows it."
+        "Use Linux 5.3 or newer, a Python built for it, and a container that allows it."
         if no_pidfd
         else more_rights("CAP_KILL"),
         works="SIGSTOP by pidfd",
