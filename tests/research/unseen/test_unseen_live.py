@@ -44,8 +44,9 @@ def test_unseen_programs_answer_and_work(
     assert_it_answers_and_works(file, SMALLER[name], (3.0, 25.0), tmp_path, cache)
 
 
-def test_the_plan_has_all_of_them() -> None:
-    plan = load_verdict_plan(FOLDER / "plan.toml")
+@pytest.mark.parametrize("name", ["plan", "stated"])
+def test_a_plan_has_all_of_them(name: str) -> None:
+    plan = load_verdict_plan(FOLDER / f"{name}.toml")
     assert {Path(one).stem for one in plan.scenarios} == set(SMALLER)
 
 
