@@ -9,8 +9,8 @@ import pytest
 from limited_node import SILENT, SLO_MS, TICK_S, LimitedNode, answered
 
 from stallward.agent.sample import Sample
-from stallward.agent.sharing.lifting import LONGEST_WAIT_S, PROVED_S
 from stallward.agent.sharing.slack import AVERAGE_S, FIRST_WAIT_S, Slack, SlackThresholds
+from stallward.agent.sharing.trial import LONGEST_WAIT_S, PROVED_S
 
 
 @dataclass

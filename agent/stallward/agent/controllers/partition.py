@@ -1,10 +1,10 @@
 """``partition``: the background shares what the application leaves over.
 
 The application's demand (``agent.observation.demand``), what neither it nor the background holds
-(``sharing.others``) and a margin come off the memory of the zone; the *room* is what is left. While the background fits into the room, nothing is limited.
-Otherwise it is divided by water-filling. A group that only thrashes with a part of what it needs
-has all of it or waits, and such groups take turns (``division``). What waits is paused as far as
-the guard allows, and squeezed to its floor.
+(``sharing.others``) and a margin come off the memory of the zone; the *room* is what is left. While
+the background fits into the room, nothing is limited. Otherwise it is divided by water-filling. A
+group that only thrashes with a part of what it needs has all of it or waits, and such groups take
+turns (``division``). What waits is paused as far as the guard allows, and squeezed to its floor.
 
 Meanwhile the application's own pages are kept in memory. Where it lives on anonymous pages, these
 are swapped last (v1: its swappiness is 1; v2: memory.low at the demand). Where it lives on file

@@ -16,11 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from stallward.agent.sample import Sample
+from stallward.agent.sharing.trial import PROVED_S, TrialWait, newest_ratio
 
-SILENT_S: Final = 1.0
-"""An application that has answered nothing for so long may be standing still."""
-SILENT_RATIO: Final = 2.0
-"""The p95 over the target as which that counts during a trial."""
 SETTLE_S: Final = 10.0
 """Memory takes this long to follow new limits; what is missed meanwhile says nothing about them."""
 WINDOW_S: Final = 20.0
@@ -38,30 +35,6 @@ TOLERATED_COST: Final = 0.05
 """What it may cost in addition, in costs a second."""
 FIRST_WAIT_S: Final = 120.0
 """The time after the first failure until the next trial."""
-LONGEST_WAIT_S: Final = 3600.0
-"""The longest such time."""
-PROVED_S: Final = 120.0
-"""A trial that has gone on for so long has succeeded: the wait after the next one is short again."""
-
-
-def newest_ratio(sample: Sample, slo_ms: float, *, trial: bool) -> float | None:
-    """The newest p95 over the target; ``None`` where there is nothing new.
-
-    Args:
-        sample: The sample.
-        slo_ms: The target.
-        trial: Whether the background has more than it had before, so that silence is suspect, also
-            that of one of several applications.
-    """
-    latency = sample.latency
-    if latency is None:
-        return None
-    ratio = None if latency.p95_ms is None else latency.p95_ms / slo_ms
-    if trial:
-        each = [one.latency for one in sample.applications if one.latency] or [latency]
-        if any((one.last_completion_age_s or 0.0) > SILENT_S for one in each):
-            return max(ratio or 0.0, SILENT_RATIO)
-    return ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,14 +56,13 @@ class Lifting:
         """For how long they have been in force or lifted."""
         self._cost_before = 0.0
         """What the application missed under the limits, in costs a second."""
-        self._barred_s = 0.0
-        self._wait_s = FIRST_WAIT_S
+        self._wait = TrialWait(FIRST_WAIT_S)
         self._ticks: deque[_Tick] = deque()
 
     def retarget(self) -> None:
         """Go on with another latency target, about which what was missed says nothing."""
         self._change(lifted=False)
-        self._barred_s, self._wait_s = 0.0, FIRST_WAIT_S
+        self._wait.reset()
 
     def update(self, sample: Sample, elapsed_s: float, *, slo_ms: float, limits: bool) -> bool:
         """Take one more sample, and say whether the limits are lifted.
@@ -102,7 +74,7 @@ class Lifting:
             limits: Whether anything would be limited now.
         """
         self._since_s += elapsed_s
-        self._barred_s = max(self._barred_s - elapsed_s, 0.0)
+        self._wait.elapse(elapsed_s)
         if not limits:
             self._change(lifted=False)
             return False
@@ -114,7 +86,7 @@ class Lifting:
             self._ticks.popleft()
         if self.lifted:
             self._judge_trial()
-        elif self._barred_s == 0.0 and self._since_s >= SETTLE_S + WINDOW_S and self._misses():
+        elif not self._wait.left_s and self._since_s >= SETTLE_S + WINDOW_S and self._misses():
             self._cost_before = self._cost()
             self._change(lifted=True)
         return self.lifted
@@ -134,10 +106,10 @@ class Lifting:
         if self._since_s < LEAST_TRIAL_S:
             return
         if not self._ticks or self._cost() > TOLERATED_RATIO * self._cost_before + TOLERATED_COST:
-            self._barred_s, self._wait_s = self._wait_s, min(2.0 * self._wait_s, LONGEST_WAIT_S)
+            self._wait.fail()
             self._change(lifted=False)
         elif self._since_s >= PROVED_S:
-            self._wait_s = FIRST_WAIT_S
+            self._wait.forgive()
 
     def _change(self, *, lifted: bool) -> None:
         self.lifted, self._since_s = lifted, 0.0

@@ -21,7 +21,7 @@ from typing import Final
 from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.observation.average import moved
 from stallward.agent.sample import Sample
-from stallward.agent.sharing.lifting import LONGEST_WAIT_S, PROVED_S, newest_ratio
+from stallward.agent.sharing.trial import PROVED_S, TrialWait, newest_ratio
 
 AVERAGE_S: Final = 10.0
 """The time constant of the average p95, which must be known for so long before a trial."""
@@ -57,6 +57,7 @@ class Slack:
 
     def __init__(self, thresholds: SlackThresholds) -> None:
         self._far_ratio = thresholds.far_ratio
+        self._wait = TrialWait(FIRST_WAIT_S)
         self.retarget()
 
     def retarget(self) -> None:
@@ -65,7 +66,7 @@ class Slack:
         """Whether they are."""
         self._since_s = self._near_s = self._missed_s = 0.0
         self._average_ratio = self._known_s = 0.0
-        self._barred_s, self._wait_s = 0.0, FIRST_WAIT_S
+        self._wait.reset()
 
     def update(self, sample: Sample, elapsed_s: float, *, slo_ms: float, limits: bool) -> bool:
         """Take one more sample, and say whether the limits are left out.
@@ -76,7 +77,7 @@ class Slack:
             slo_ms: The target.
             limits: Whether anything would be limited now.
         """
-        self._barred_s = max(self._barred_s - elapsed_s, 0.0)
+        self._wait.elapse(elapsed_s)
         ratio = newest_ratio(sample, slo_ms, trial=self.unlimited)
         if sample.latency is None:
             self._known_s = 0.0
@@ -88,7 +89,7 @@ class Slack:
             self.unlimited = False
         elif self.unlimited:
             self._judge(ratio or 0.0, elapsed_s)
-        elif self._known_s >= AVERAGE_S and not self._barred_s:
+        elif self._known_s >= AVERAGE_S and not self._wait.left_s:
             self.unlimited = self._average_ratio <= self._far_ratio
             self._since_s = self._near_s = self._missed_s = 0.0
         return self.unlimited
@@ -101,6 +102,6 @@ class Slack:
         self._missed_s = max(self._missed_s + (missed - MISSED_SHARE) * elapsed_s, 0.0)
         if self._near_s > NEAR_BUDGET_S or self._missed_s > MISSED_BUDGET_S:
             self.unlimited = False
-            self._barred_s, self._wait_s = self._wait_s, min(2.0 * self._wait_s, LONGEST_WAIT_S)
+            self._wait.fail()
         elif self._since_s >= PROVED_S:
-            self._wait_s = FIRST_WAIT_S
+            self._wait.forgive()

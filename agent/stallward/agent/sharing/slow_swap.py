@@ -21,7 +21,7 @@ from typing import Final
 from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.desired import MIB
 from stallward.agent.sample import GroupSample, Sample
-from stallward.agent.sharing.lifting import LONGEST_WAIT_S, newest_ratio
+from stallward.agent.sharing.trial import TrialWait, newest_ratio
 
 MEASURED_PAGES: Final = 300.0
 """So many pages give one measurement."""
@@ -147,8 +147,7 @@ class SlowSwap:
         self._pause_s = PAUSE_S
         self._left_s = 0.0
         self._ticks: deque[_Tick] = deque()
-        self._barred_s = 0.0
-        self._wait_s = FIRST_WAIT_S
+        self._wait = TrialWait(FIRST_WAIT_S)
 
     @property
     def slow(self) -> bool:
@@ -163,7 +162,7 @@ class SlowSwap:
     def retarget(self) -> None:
         """Go on with another latency target, about which failures say nothing."""
         self._ticks.clear()
-        self._barred_s, self._wait_s = 0.0, FIRST_WAIT_S
+        self._wait.reset()
 
     def update(
         self, sample: Sample, elapsed_s: float, *, slo_ms: float, stall_share: float, limits: bool
@@ -178,7 +177,7 @@ class SlowSwap:
             limits: Whether anything would be limited now.
         """
         self._delay.update(sample)
-        self._barred_s = max(self._barred_s - elapsed_s, 0.0)
+        self._wait.elapse(elapsed_s)
         # An application without requests is silent as well, so silence alone says nothing.
         ratio = newest_ratio(sample, slo_ms, trial=False) or 0.0
         self._hold(near=ratio >= NEAR_RATIO or stall_share >= STALL_SHARE, by=elapsed_s)
@@ -192,7 +191,7 @@ class SlowSwap:
             self._judge(sample.time_s, elapsed_s, ratio, stall_share)
 
     def _choose(self, *, limits: bool) -> Way:
-        if not limits or self._barred_s:
+        if not limits or self._wait.left_s:
             return Way.LIMITS
         if self._delay.slow is not None:
             return Way.PAUSES if self._delay.slow else Way.LIMITS
@@ -220,7 +219,7 @@ class SlowSwap:
             sum(tick.lacking_s for tick in self._ticks) > MOST_LACKING_S
             or sum(tick.missed_s for tick in self._ticks) > MOST_MISSED_SHARE * WINDOW_S
         ):
-            self._barred_s, self._wait_s = self._wait_s, min(2.0 * self._wait_s, LONGEST_WAIT_S)
+            self._wait.fail()
 
 
 def _counters(group: GroupSample) -> tuple[int, int, int] | None:

@@ -21,7 +21,7 @@ from typing import Final
 from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.observation.average import moved
 from stallward.agent.sample import GroupSample, Sample, SlotState
-from stallward.agent.sharing.lifting import newest_ratio
+from stallward.agent.sharing.trial import newest_ratio
 
 # ---------- How well the background groups get on: the share of their time that is their own work.
 # A group that lacks memory spends its time in page faults, waiting for pages, or paused. What is left
