@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
-from stallward.env.sandbox.launch import start
+from stallward.env.sandbox.launch import is_ready, start
 from stallward.env.scenario.scenario import Command, Places, expand_command
 
 SESSION = Path("/proc/self/autogroup")
@@ -59,3 +60,23 @@ def test_a_module_of_a_scenario_imports_nothing_from_the_current_folder(
         seed=1,
     )  # fmt: skip
     assert expand_command(argv, places) == expanded
+
+
+def test_a_server_is_ready_once_it_listens_at_its_socket(tmp_path: Path) -> None:
+    """Between the two is a moment in which its first client would be refused."""
+    path, letters, file = tmp_path / "server.sock", tmp_path / "letters.sock", tmp_path / "ready"
+    with (
+        socket.socket(socket.AF_UNIX) as server,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as box,
+    ):
+        assert not is_ready(path)
+        server.bind(str(path))
+        assert not is_ready(path)
+        server.listen()
+        assert is_ready(path)
+        box.bind(str(letters))
+        assert is_ready(letters)
+    assert not is_ready(path)
+    assert not is_ready(file)
+    file.touch()
+    assert is_ready(file)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stallward.env.sandbox.launch import is_ready
 from stallward.env.scenario.file import load_scenario
 
 SERVICES = "stallward.env.workloads.services"
@@ -33,7 +34,7 @@ def serving(ready: Path | None, *argv: str, patience_s: float = 20.0) -> Iterato
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         deadline_s = time.monotonic() + patience_s
-        while ready is not None and not ready.exists():
+        while ready is not None and not is_ready(ready):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline_s
             time.sleep(0.02)

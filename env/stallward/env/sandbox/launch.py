@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import time
 from dataclasses import dataclass
@@ -105,14 +106,31 @@ def start(
     return Program(name=name, process=process, log=log)
 
 
+def is_ready(path: Path) -> bool:
+    """Whether ``path`` is there, and accepts connections if it is a socket.
+
+    A server makes its socket before it listens at it.
+    """
+    if not path.is_socket():
+        return path.exists()
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:  # one that takes no connections, as for datagrams
+            return True
+    return True
+
+
 def wait_for(path: Path, program: Program, *, timeout_s: float) -> None:
-    """Wait until ``program`` has made ``path``.
+    """Wait until ``program`` has made ``path``, and listens if that is a socket.
 
     Raises:
         WorkloadError: If the program ends first, or takes longer than ``timeout_s``.
     """
     deadline_s = time.monotonic() + timeout_s
-    while not path.exists():
+    while not is_ready(path):
         program.check(may_end=False)
         if time.monotonic() > deadline_s:
             raise WorkloadError(
