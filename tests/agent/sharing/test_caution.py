@@ -130,3 +130,15 @@ def test_a_latency_is_kept_through_seconds_without_answers_and_then_forgotten() 
     gone = replace(silent, latency=replace(silent.latency, last_completion_age_s=11.0))
     keeper.update(gone, STEP_S, short=True)
     assert keeper.danger == 0.0
+
+
+def test_an_application_that_ends_while_it_stalls_is_in_danger_no_longer() -> None:
+    """Nothing is counted for a group that is gone, and what was counted last says nothing of it."""
+    keeper = caution()
+    for tick in range(100):
+        keeper.update(sample(None, stalled_us=round(tick * STEP_S * 5e5)), STEP_S, short=True)
+    assert keeper.danger > 1.0
+    assert keeper.reserve_share > 0.1
+    run(keeper, 100.0, None)
+    assert keeper.danger < 0.1
+    assert keeper.reserve_share < 0.01

@@ -39,10 +39,12 @@ def followed_rate(
 ) -> float:
     """The average ``rate`` of a counter after one more reading of it, which is NaN if not there.
 
-    It is at most ``most``; at a rate of 1 the counter grows by ``unit`` in a second.
+    It is at most ``most``; at a rate of 1 the counter grows by ``unit`` in a second. The rate of a
+    counter that is not there any more fades, as after the end of what it was counted for.
     """
     known = elapsed_s > 0.0 and not (math.isnan(total) or math.isnan(before))
-    now = min(max(total - before, 0.0) / (unit * elapsed_s), most) if known else rate
+    unread = 0.0 if math.isnan(total) else rate
+    now = min(max(total - before, 0.0) / (unit * elapsed_s), most) if known else unread
     return moved(rate, now, elapsed_s, smoothing_s)
 
 
