@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from stallward.agent.applications import joint_latency
@@ -27,7 +27,8 @@ def answered(ratio: float) -> LatencySample:
 
 NODE: Final = NodeSample()
 GROUP: Final = GroupSample(name="app")
-SILENT: Final = LatencySample(completed_total=10, last_completion_age_s=40.0)
+SILENT: Final = LatencySample(completed_total=10)
+"""No answer since this began."""
 
 
 @dataclass
@@ -39,10 +40,15 @@ class LimitedNode(ABC):
     free: float | LatencySample | None
     """The same without."""
     other_free: LatencySample | None = None
-    """The latencies of a second application without limits; there is none if it is ``None``."""
+    """The latencies of a second application without limits."""
+    other_limited: LatencySample | None = None
+    """The same with limits; there is no second application if it is ``None``."""
+    other_group: GroupSample = GROUP
     limits: bool = True
     time_s: float = 100.0
     trials_s: list[float] = field(default_factory=list)
+    answered_s: dict[str, float] = field(default_factory=dict)
+    """When each application answered last."""
 
     @property
     @abstractmethod
@@ -56,11 +62,12 @@ class LimitedNode(ABC):
     def sample(self, latency: LatencySample | None) -> Sample:
         """What is seen while these are the latencies of the application, or of the first."""
         applications: tuple[ApplicationSample, ...] = ()
-        if self.other_free is not None:
-            each = (latency, self.other_free if self.is_free else answered(0.05))
-            applications = tuple(
-                ApplicationSample(name=name, slo_ms=SLO_MS, group=GROUP, latency=one)
-                for name, one in zip("ab", each, strict=True)
+        latency = self._aged("a", latency)
+        if self.other_limited is not None:
+            other = self._aged("b", self.other_free if self.is_free else self.other_limited)
+            applications = (
+                ApplicationSample(name="a", slo_ms=SLO_MS, group=GROUP, latency=latency),
+                ApplicationSample(name="b", slo_ms=SLO_MS, group=self.other_group, latency=other),
             )
             latency = joint_latency(applications, SLO_MS)
         return Sample(
@@ -72,6 +79,14 @@ class LimitedNode(ABC):
             latency=latency,
             applications=applications,
         )
+
+    def _aged(self, name: str, latency: LatencySample | None) -> LatencySample | None:
+        if latency is SILENT:
+            return replace(
+                SILENT, last_completion_age_s=self.time_s - self.answered_s.get(name, 0.0)
+            )
+        self.answered_s[name] = self.time_s
+        return latency
 
     def run(self, seconds: float) -> float:
         """Run on; returns for how long there were no limits."""

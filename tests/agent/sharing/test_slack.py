@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pytest
-from limited_node import SILENT, SLO_MS, TICK_S, LimitedNode, answered
+from limited_node import GROUP, SILENT, SLO_MS, TICK_S, LimitedNode, answered
 
-from stallward.agent.sample import Sample
+from stallward.agent.sample import UNBOUND, GroupSample, LatencySample, Sample
 from stallward.agent.sharing.slack import AVERAGE_S, FIRST_WAIT_S, Slack, SlackThresholds
 from stallward.agent.sharing.trial import LONGEST_WAIT_S, PROVED_S
 
@@ -23,6 +23,16 @@ class Node(LimitedNode):
 
     def decide(self, sample: Sample) -> bool:
         return self.slack.update(sample, TICK_S, slo_ms=SLO_MS, limits=self.limits)
+
+
+def unlimited_s(
+    limited: LatencySample, free: LatencySample | None, other_group: GroupSample = GROUP
+) -> float:
+    """For how much of a minute limits are left out with this as a second application."""
+    node = Node(
+        limited=0.1, free=0.1, other_limited=limited, other_free=free, other_group=other_group
+    )
+    return node.run(60.0)
 
 
 def test_limits_are_left_out_where_they_are_not_needed() -> None:
@@ -110,12 +120,28 @@ def test_a_long_trial_that_ends_makes_the_next_wait_short_again() -> None:
 
 def test_an_application_that_falls_silent_gets_its_limits_at_once() -> None:
     node = Node(limited=0.1, free=SILENT)
-    assert node.run(60.0) < 3.0
+    assert node.run(60.0) < 4.0
 
 
 def test_one_of_two_applications_that_falls_silent_brings_the_limits_back() -> None:
-    assert Node(limited=0.1, free=0.1, other_free=answered(0.2)).run(60.0) > 40.0
-    assert Node(limited=0.1, free=0.1, other_free=SILENT).run(60.0) < 3.0
+    assert unlimited_s(answered(0.05), answered(0.2)) > 40.0
+    assert unlimited_s(answered(0.05), SILENT) < 4.0
+
+
+def test_one_of_two_whose_latencies_are_lost_brings_the_limits_back_at_once() -> None:
+    assert unlimited_s(answered(0.05), None) < 1.0
+    gone = GroupSample(name=f"{UNBOUND}other")
+    assert unlimited_s(answered(0.05), None, other_group=gone) > 40.0, "none is missing"
+
+
+def test_a_silence_from_before_a_trial_does_not_end_it() -> None:
+    idle = LatencySample(completed_total=10, last_completion_age_s=3600.0)
+    assert unlimited_s(idle, idle) > 40.0
+
+
+def test_a_source_that_is_read_seldom_does_not_look_silent_between_two_readings() -> None:
+    seldom = replace(answered(0.05), window_s=5.0, last_completion_age_s=4.0)
+    assert Node(limited=seldom, free=seldom).run(60.0) > 40.0
 
 
 def test_without_latencies_there_are_limits() -> None:

@@ -78,7 +78,7 @@ class Lifting:
         if not limits:
             self._change(lifted=False)
             return False
-        ratio = newest_ratio(sample, slo_ms, trial=self.lifted)
+        ratio = newest_ratio(sample, slo_ms, trial_s=self._since_s if self.lifted else None)
         if ratio is not None and self._since_s > (READ_BACK_S if self.lifted else SETTLE_S):
             cost_s = elapsed_s * (1.0 + math.log10(ratio)) if ratio > 1.0 else 0.0
             self._ticks.append(_Tick(time_s=sample.time_s, elapsed_s=elapsed_s, cost_s=cost_s))

@@ -21,7 +21,7 @@ from typing import Final
 from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.observation.average import moved
 from stallward.agent.sample import Sample
-from stallward.agent.sharing.trial import PROVED_S, TrialWait, newest_ratio
+from stallward.agent.sharing.trial import PROVED_S, TrialWait, all_report, newest_ratio
 
 AVERAGE_S: Final = 10.0
 """The time constant of the average p95, which must be known for so long before a trial."""
@@ -78,14 +78,15 @@ class Slack:
             limits: Whether anything would be limited now.
         """
         self._wait.elapse(elapsed_s)
-        ratio = newest_ratio(sample, slo_ms, trial=self.unlimited)
-        if sample.latency is None:
+        ratio = newest_ratio(sample, slo_ms, trial_s=self._since_s if self.unlimited else None)
+        reports = all_report(sample)
+        if not reports:
             self._known_s = 0.0
         if ratio is not None:
             before = self._average_ratio if self._known_s else ratio
             self._average_ratio = moved(before, ratio, elapsed_s, AVERAGE_S)
             self._known_s += elapsed_s
-        if not limits or sample.latency is None:
+        if not limits or not reports:
             self.unlimited = False
         elif self.unlimited:
             self._judge(ratio or 0.0, elapsed_s)

@@ -179,7 +179,7 @@ class SlowSwap:
         self._delay.update(sample)
         self._wait.elapse(elapsed_s)
         # An application without requests is silent as well, so silence alone says nothing.
-        ratio = newest_ratio(sample, slo_ms, trial=False) or 0.0
+        ratio = newest_ratio(sample, slo_ms, trial_s=None) or 0.0
         self._hold(near=ratio >= NEAR_RATIO or stall_share >= STALL_SHARE, by=elapsed_s)
         self._since_s += elapsed_s
         self._ran_s += 0.0 if self.paused else elapsed_s

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from stallward.agent.sample import Sample
+from stallward.agent.sample import LatencySample, Sample
 
 SILENT_S: Final = 1.0
 """An application that has answered nothing for so long may be standing still."""
@@ -50,21 +50,38 @@ class TrialWait:
         self.left_s = max(self.left_s - elapsed_s, 0.0)
 
 
-def newest_ratio(sample: Sample, slo_ms: float, *, trial: bool) -> float | None:
+def newest_ratio(sample: Sample, slo_ms: float, *, trial_s: float | None) -> float | None:
     """The newest p95 over the target; ``None`` where there is nothing new.
 
     Args:
         sample: The sample.
         slo_ms: The target.
-        trial: Whether the background has more than it had before, so that silence is suspect, also
-            that of one of several applications.
+        trial_s: How long a trial has lasted in which the background has more than it had before, so
+            that silence is suspect, also that of one of several applications; ``None`` if there is
+            none. A silence from before it says nothing about it.
     """
     latency = sample.latency
-    if latency is None:
+    if latency is None or (trial_s is not None and not all_report(sample)):
         return None
     ratio = None if latency.p95_ms is None else latency.p95_ms / slo_ms
-    if trial:
-        each = [one.latency for one in sample.applications if one.latency] or [latency]
-        if any((one.last_completion_age_s or 0.0) > SILENT_S for one in each):
-            return max(ratio or 0.0, SILENT_RATIO)
+    if trial_s is not None and any(
+        _falls_silent(one, trial_s) for one in _latencies(sample) if one
+    ):
+        return max(ratio or 0.0, SILENT_RATIO)
     return ratio
+
+
+def all_report(sample: Sample) -> bool:
+    """Whether there is a latency of each application that is there; else no trial can be judged."""
+    return sample.latency is not None and None not in _latencies(sample)
+
+
+def _latencies(sample: Sample) -> list[LatencySample | None]:
+    each = [one.latency for one in sample.applications if one.group.bound]
+    return each if sample.applications else [sample.latency]
+
+
+def _falls_silent(latency: LatencySample, trial_s: float) -> bool:
+    # A source that is read once in five seconds tells nothing new meanwhile.
+    least_s = max(SILENT_S, latency.window_s)
+    return least_s < (latency.last_completion_age_s or 0.0) <= trial_s + least_s

@@ -246,7 +246,7 @@ class BorderSearch:
         if latency is None or latency.last_completion_age_s is None:
             self._usual_ratio = None
             return None
-        ratio = newest_ratio(sample, self._slo_ms, trial=self.level > 0)
+        ratio = newest_ratio(sample, self._slo_ms, trial_s=math.inf if self.level > 0 else None)
         if ratio is None:
             return self._usual_ratio
         if self._usual_ratio is None:
