@@ -191,6 +191,16 @@ def test_an_application_that_is_not_there_gets_nothing() -> None:
     )
 
 
+def test_the_guarantee_of_one_that_has_ended_goes_to_the_others() -> None:
+    shares = Shares()
+    here, ended = application("here", held_mib=100), application("ended", held_mib=300)
+    after_a_minute(shares, here, ended)
+    gone = replace(ended, group=GroupSample(name="ended"), latency=None)
+    now = sample(here, gone, time_s=61.0)
+    granted = shares.divide(now, DesiredState(protected_low_bytes=100 * MIB))
+    assert [part.low_bytes for part in granted.applications] == [100 * MIB, 0]
+
+
 def test_nonsense_divides_nothing_and_raises_nothing_in_the_engine() -> None:
     context = NodeContext(zone_limit_bytes=1 << 30, slot_names=())
     engine = Engine(

@@ -141,8 +141,8 @@ class Shares:
         self._time_s = time_s
         weight = 1.0 - math.exp(-elapsed_s / SMOOTHING_S)
         for index, one in enumerate(applications):
-            if not one.group.bound:  # a pod that is not there needs nothing
-                self._demands[index] = Demand(FORGET_S)
+            if not one.group.bound or one.group.memory_usage_bytes is None:
+                self._demands[index] = Demand(FORGET_S)  # what is not there needs nothing
             self._demands[index].update(one.group, elapsed_s)
             far = distance(one)
             if far is not None and math.isfinite(far):
