@@ -14,12 +14,22 @@ from tick_replay import replay
 from stallward.actuator.engine.engine import MAX_DOUBLINGS, STEADY_TICKS, Engine, Trust
 from stallward.actuator.engine.interface import EngineSettings, TickOutcome
 from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.guard.hold_budget import HoldMemory
 from stallward.actuator.record import wire
-from stallward.actuator.record.reasons import Fault, FaultKind, NoSample, SignalLost
+from stallward.actuator.record.reasons import Cause, Fault, FaultKind, NoSample, SignalLost
 from stallward.actuator.record.tick_record import Circumstances, Mode
 from stallward.agent.controller import Decision
 from stallward.agent.desired import RELEASED, DesiredState, SlotDesire
-from stallward.agent.sample import PsiTotals, Sample, SlotState
+from stallward.agent.sample import (
+    UNBOUND,
+    ApplicationSample,
+    GroupSample,
+    LatencySample,
+    NodeSample,
+    PsiTotals,
+    Sample,
+    SlotState,
+)
 from stallward.agent.testing import CONTEXT, make_sample
 
 PAUSE = DesiredState(slots=(SlotDesire(paused=True), SlotDesire()))
@@ -115,6 +125,27 @@ def test_an_essential_signal_that_goes_is_missed(name: str) -> None:
     assert outcome.fault == Fault(controller="rule", cause=SignalLost(signal=name))
 
 
+def test_the_latencies_of_one_of_several_applications_are_missed() -> None:
+    def tick(number: int, latency: LatencySample | None, name: str = "b") -> Cause | None:
+        a, b = (
+            ApplicationSample(name=label, slo_ms=1.0, group=GroupSample(name=group), latency=one)
+            for label, group, one in (("a", "a", LatencySample()), ("b", name, latency))
+        )
+        fault = engine.step(replace(_whole(number), applications=(a, b))).fault
+        return fault and fault.cause
+
+    engine = _engine(Scripted("rule", PAUSE))
+    lost = SignalLost(signal="request latency")
+    assert tick(1, None) is None, "they were never there"
+    assert tick(2, LatencySample()) is None
+    assert tick(3, None) == lost
+    assert tick(4, None) == lost
+    assert tick(5, None, name=f"{UNBOUND}b") != lost, "its pod is gone"
+    assert tick(6, None, name="b2") != lost, "another pod may not have answered yet"
+    assert tick(7, LatencySample(), name="b2") != lost
+    assert tick(8, None, name="b2") == lost
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
@@ -182,6 +213,31 @@ def test_blind_ticks_do_not_forget_that_the_kernel_killed_under_a_limit() -> Non
     assert granted(2, kills=1) is None
     assert granted(3, kills=1, blind_ticks=1) is None
     assert granted(4, kills=1) is None
+
+
+def test_nothing_was_held_back_in_blind_ticks() -> None:
+    engine = scripted_engine(Scripted("rule", LIMIT), Scripted("default", LIMIT), Budgets())
+    psi, lasts_s = PsiTotals(memory_some_us=0), Budgets().pressure_lasts_s
+    calm = replace(
+        make_sample(),
+        node=NodeSample(memory_total_bytes=16 << 30, memory_available_bytes=12 << 30),
+        zone=GroupSample(
+            name="/", psi=psi, memory_usage_bytes=4 << 30, memory_limit_bytes=8 << 30
+        ),
+        protected=GroupSample(
+            name="app", psi=psi, memory_usage_bytes=1 << 30, refault_file_pages=0
+        ),
+    )
+
+    def tick(time_s: float, blind_ticks: int = 0) -> HoldMemory:
+        about = Circumstances(blind_ticks=blind_ticks)
+        engine.step(replace(calm, time_s=time_s), late=False, circumstances=about)
+        return engine.memory.holds
+
+    before = [tick(time_s) for time_s in (1.0, lasts_s + 2.0, lasts_s + 3.0)][-1]
+    assert before.held
+    assert not before.explained
+    assert tick(lasts_s + 3603.0, blind_ticks=7200).used_s < 2.0
 
 
 def test_the_policy_returns_after_good_ticks_in_a_row() -> None:

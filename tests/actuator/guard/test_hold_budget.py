@@ -182,6 +182,17 @@ def test_without_a_bound_latencies_alone_hold_back_for_ever() -> None:
     assert all(_node(lift_budgets=True).holds(LIMIT, 3 * HOUR_S, 2.0))
 
 
+def test_what_was_held_while_there_was_no_bound_does_not_count_under_the_next_one() -> None:
+    node = _node()
+    bounded = node.guard
+    node.holds(LIMIT, 60.0)
+    node.guard = replace(bounded, budgets=replace(bounded.budgets, lift_budgets=True))
+    assert all(node.holds(LIMIT, 3 * HOUR_S, 2.0))
+    node.guard = bounded
+    assert all(node.holds(LIMIT, LASTS_S))
+    node.use_up()
+
+
 def test_with_no_share_nothing_is_held_back_without_a_sign() -> None:
     node = _node(max_hold_without_pressure_share=0.0, pressure_lasts_s=10.0)
     assert node.holds(PAUSE, 60.0, 1.0) == [True] * 11 + [False] * 49

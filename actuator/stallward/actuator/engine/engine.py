@@ -310,6 +310,8 @@ class SampleMemory:
     """The totals of the last sample."""
     protected: str = ""
     """The protected application's group in the last sample."""
+    answering: frozenset[str] = frozenset()
+    """The groups of those of several applications whose latencies were ever there."""
 
 
 def check_sample(
@@ -339,11 +341,20 @@ def check_sample(
     present = tuple(value is not None for value in values)
     totals = tuple(values[i] for i in _TOTALS)
     seen = tuple(map(max, memory.seen, present))
+    applications = {one.group.name: one.latency for one in sample.applications if one.group.bound}
+    silent = {name for name, latency in applications.items() if latency is None}
+    answering = (memory.answering & applications.keys()) | (applications.keys() - silent)
     after = SampleMemory(
-        time_s=sample.time_s, seen=seen, totals_us=totals, protected=sample.protected.name
+        time_s=sample.time_s,
+        seen=seen,
+        totals_us=totals,
+        protected=sample.protected.name,
+        answering=answering,
     )
     if not age_s <= stale_s:
         return SampleTooOld(age_s=age_s, limit_s=stale_s), after
+    if silent & answering:
+        return SignalLost(signal=ESSENTIAL[-1]), after
     return _lost(present, memory) or _went_back(totals, memory), after
 
 
@@ -600,9 +611,10 @@ class Engine:
             stale_s=self._settings.budgets.stale_s,
         )
         if circumstances.blind_ticks:
-            # Everything was released then, so limits that were granted before are not in force.
+            # Everything was released then, so what was granted before is not in force.
             learned = tuple(limit.learned for limit in self._memory.limits)
-            self._memory = replace(self._memory, limits=learned)
+            holds = replace(self._memory.holds, held=False, limits=False)
+            self._memory = replace(self._memory, limits=learned, holds=holds)
             return NoSample(ticks=circumstances.blind_ticks)
         return cause
 

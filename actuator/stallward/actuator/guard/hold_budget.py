@@ -215,6 +215,8 @@ def watch_holds(
 ) -> HoldMemory:
     """Update the state with one more sample.
 
+    While holds have no bound nothing is kept: with the next bound it begins as after a start.
+
     Args:
         memory: The state after the last tick.
         sample: This tick's sample.
@@ -223,7 +225,9 @@ def watch_holds(
         horizon_s: The longest time until the next tick is due.
     """
     time_s = sample.time_s
-    if not is_bounded(budgets) or not math.isfinite(time_s):
+    if not is_bounded(budgets):
+        return HoldMemory()
+    if not math.isfinite(time_s):
         return memory
     totals = read_totals(sample)
     if math.isnan(memory.time_s):
