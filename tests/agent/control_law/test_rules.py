@@ -120,9 +120,16 @@ def test_the_last_latency_counts_for_a_while_when_nothing_is_answered() -> None:
     signal = LatencySignal(1)
     signal.read(observe(latency=3.0))
     silent = observe()
+    silent[0, INDEX["latency_age"]] = np.log2(1.0 + 2.0) / 4.0
     assert signal.read(silent)[0] == pytest.approx(3.0, rel=1e-4)
     silent[0, INDEX["latency_age"]] = np.log2(1.0 + 11.0) / 4.0
     assert signal.read(silent)[0] == 0.0
+
+
+def test_a_latency_whose_source_is_lost_does_not_count_for_ever() -> None:
+    signal = LatencySignal(1)
+    signal.read(observe(latency=3.0))
+    assert signal.read(observe())[0] == 0.0
 
 
 @pytest.mark.parametrize(

@@ -90,10 +90,10 @@ class LatencySignal:
         """The ratio now, ``(B,)``; 0 where no latency is known.
 
         An application that answers nothing may be stuck, so the last ratio counts for another
-        10 s.
+        10 s, unless nobody tells any more how long it has answered nothing.
         """
         known = _column(observations, "latency_known") > 0.0
-        idle = _without_log(observations, "latency_age") > _FORGET_S
-        kept = np.where(idle, 0.0, self._last)
+        age_s = _without_log(observations, "latency_age")
+        kept = np.where((age_s > _FORGET_S) | (age_s <= 0.0), 0.0, self._last)
         self._last = np.where(known, _without_log(observations, "latency_p95_ratio"), kept)
         return self._last
