@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stallward.actuator.errors import JournalError
 from stallward.actuator.guardian.held_journal import HeldJournal
 from stallward.actuator.ipc.channels import BEAT, GuardianLink
 from stallward.actuator.ipc.shared_memory import PLACES
@@ -25,6 +26,7 @@ class Daemon:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.disk_is_full = False
         paths = Paths(proc=folder / "proc", cgroup=folder)
         self.held = HeldJournal(Journal(folder / "journal", paths), paths)
         memory = self.held.share(["slot"])
@@ -36,7 +38,9 @@ class Daemon:
     def _serve(self) -> None:
         with contextlib.suppress(ConnectionResetError):  # closed before all answers were read
             while message := self._theirs.recv(1 << 20):
-                if message != BEAT:
+                if self.disk_is_full:
+                    self._answer(b"!No space left on device.")
+                elif message != BEAT:
                     self.held.take(message, self._answer)
 
     def _answer(self, answer: bytes) -> None:
@@ -85,3 +89,15 @@ def test_a_thousand_pods_take_the_places_of_a_few_and_each_is_undone_by_its_own(
     assert daemon.held.restore() == ()
     assert [entry.path.read_text() for entry in last] == ["max"] + ["12345"] * (_EACH - 1)
     assert (daemon.folder / "pod998/0/memory.high").read_text() == "12345"
+
+
+def test_entries_that_are_refused_again_and_again_take_one_place_each(daemon: Daemon) -> None:
+    entries = daemon.entries(0)
+    daemon.disk_is_full = True
+    for _ in range(100):
+        with pytest.raises(JournalError, match="No space"):
+            daemon.link.hold_all(entries)
+    daemon.disk_is_full = False
+    daemon.link.hold_all(entries)
+    held = [entry for entry in daemon.link._held.values() if isinstance(entry, Noted)]
+    assert sorted(entry.place for entry in held) == list(range(_EACH))

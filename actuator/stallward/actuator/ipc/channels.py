@@ -120,6 +120,8 @@ class GuardianLink:
         """Places of entries that were released."""
         self._held: dict[JournalEntry, JournalEntry] = {}
         """Each entry, and the form in which the guardian holds it."""
+        self._asked: dict[JournalEntry, JournalEntry] = {}
+        """The same of entries that it did not take, or has not said that it took."""
         self.orphaned = False
         """Whether the guardian is known to be dead."""
         self._unanswered = 0
@@ -138,9 +140,14 @@ class GuardianLink:
             new = [entry for entry in dict.fromkeys(entries) if entry not in self._held]
             for start in range(0, len(new), _ENTRIES_PER_MESSAGE):
                 part = new[start : start + _ENTRIES_PER_MESSAGE]
-                noted = [self._noted(entry) for entry in part]
+                # Asked again with the same place: it may hold the entry, and places are few.
+                noted = [self._asked.pop(entry, None) or self._noted(entry) for entry in part]
                 message = "".join(f"{to_line(entry)}\n" for entry in noted).encode()
-                self._ask(message, self._timeout_s if timeout_s is None else timeout_s)
+                try:
+                    self._ask(message, self._timeout_s if timeout_s is None else timeout_s)
+                except JournalError:
+                    self._asked.update(zip(part, noted, strict=True))
+                    raise
                 self._held.update(zip(part, noted, strict=True))
 
     def _noted(self, entry: JournalEntry) -> JournalEntry:
