@@ -182,6 +182,18 @@ def test_a_recording_without_requests_still_has_a_summary(tmp_path: Path) -> Non
     assert np.isfinite(summary[:, 3]).all()
 
 
+def test_memory_counts_for_the_time_in_which_it_is_held(recordings: Path) -> None:
+    """Half of the zone until 7 s, read ten times a second, and nothing after it, read twice."""
+    even = loaded(recordings)[0]
+    time_s = even.tick("time_s")
+    held = np.where(time_s < 7.0, 0.5 * SCENARIO.zone_bytes, 0.0)
+    kept = (time_s < 7.0) | (np.arange(time_s.size) % 5 == 0)
+    ticks = {**even.ticks, "slot0_memory_usage_bytes": held}
+    uneven = replace(even, ticks={name: column[kept] for name, column in ticks.items()})
+    usage = live_summary(uneven, SCENARIO)[0, NAMES.index("usage_1")]
+    assert usage == pytest.approx(0.5 * (7.0 - 4.0) / (16.0 - 4.0), abs=0.005)
+
+
 def test_segments_tell_apart_twins_that_are_equal_on_the_whole() -> None:
     live = np.full((3, len(NAMES)), np.nan)
     live[:, 3] = (0.5, 0.2, 0.8)
