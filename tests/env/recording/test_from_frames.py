@@ -252,6 +252,27 @@ def test_logs_that_were_rotated_are_read_together(node: Path) -> None:
     assert made.requests == 100
 
 
+@pytest.mark.parametrize("clock_s", [0.0, BOOT_S], ids=["since-boot", "unix-time"])
+def test_what_a_rotated_log_no_longer_holds_is_in_the_ticks(node: Path, clock_s: float) -> None:
+    _leave(node, _with_requests(_ticks(500.0, 400.0)))
+    _log(node, (640.0, 900.0), clock_s=clock_s)
+    made, recordings = _convert(node, most_piece_s=100.0)
+    from_log = [20.0 in np.round(one.requests.sojourn_ms, 3) for one in recordings]
+    assert from_log == [False, False, True, True], "the second begins before the log"
+    assert all(one.requests.scheduled_s[0] < one.run.start_s + 2.0 for one in recordings)
+    assert "requests of 2 recordings are those of the ticks" in made.summary
+
+
+def test_a_log_whose_first_request_comes_late_has_more_to_say_than_the_ticks(node: Path) -> None:
+    _leave(node, _with_requests(_ticks(500.0, 600.0)))
+    (node / "requests.lines").write_text(
+        "".join(f"{second} {second + 0.02} 1\n" for second in range(530, 1100, 20))
+    )
+    made, _ = _convert(node)
+    assert made.requests == 29
+    assert "of the ticks" not in made.summary
+
+
 def _clock_set(ticks: list[pb.TickRecord], by_s: float) -> list[pb.TickRecord]:
     """The same ticks by a system clock that was set."""
     for tick in ticks:

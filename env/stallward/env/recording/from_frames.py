@@ -7,6 +7,7 @@ application's own log, or else from the ticks' histograms; the background's work
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -45,6 +46,10 @@ from stallward.proto.v1 import stallward_pb2 as pb
 _CHUNK_CHARACTERS: Final = 16 << 20
 _CLOCKS_APART_S: Final = 1e6
 """Times later than the end of the trace by more are Unix times and not monotonic ones."""
+_LEAST_LATE_S: Final = 5.0
+_LATE_INTERVALS: Final = 5.0
+"""A log that begins later in a piece, by this and by so many mean intervals of its requests, no
+longer holds the piece whole: logrotate moves older lines away."""
 
 
 def logged_requests(
@@ -53,7 +58,8 @@ def logged_requests(
     """The requests that were scheduled in each piece; ``None`` where no log tells.
 
     Only lines in a file make a log: the other sources and a FIFO keep nothing, and lines without
-    times cannot be told apart by pieces, nor can Unix times that came twice.
+    times cannot be told apart by pieces, nor can Unix times that came twice. No log tells of a
+    piece that began before the first line.
 
     Args:
         source: The ``[latency]`` table of the daemon's configuration.
@@ -74,7 +80,7 @@ def logged_requests(
             )
         return [None] * len(pieces)
     found: list[list[Requests]] = [[] for _ in pieces]
-    has_times = is_unix = False
+    is_unix, count, first_s, last_s = False, 0, math.inf, -math.inf
     for path in named or (source.path,):
         if not path.is_file():  # a FIFO keeps nothing
             if not named:
@@ -86,20 +92,25 @@ def logged_requests(
             )
         for text in _chunks(path):
             logged = parse_requests(text, _lines(source))
-            has_times = has_times or bool(logged.scheduled_s.size)
-            is_unix |= _sort_in(logged, pieces, found)
-    if not has_times and not named:
-        return [None] * len(pieces)
+            if logged.scheduled_s.size:
+                is_unix |= _sort_in(logged, pieces, found)
+                count += logged.scheduled_s.size
+                first_s = min(first_s, logged.scheduled_s[0])
+                last_s = max(last_s, logged.scheduled_s[-1])
+    if not count:
+        return [Requests.empty() if named else None] * len(pieces)
+    since_s = first_s - max(_LEAST_LATE_S, _LATE_INTERVALS * (last_s - first_s) / count)
     return [
-        None if is_unix and piece.is_repeated else _joined(parts)
+        None
+        if piece.start_s + (piece.unix_offset_s if is_unix else 0.0) < since_s
+        or (is_unix and piece.is_repeated)
+        else _joined(parts)
         for piece, parts in zip(pieces, found, strict=True)
     ]
 
 
 def _sort_in(logged: Requests, pieces: Sequence[Piece], found: Sequence[list[Requests]]) -> bool:
     """Add the requests of each piece to what was found; return whether they have Unix times."""
-    if not logged.scheduled_s.size:
-        return False
     is_unix = bool(logged.scheduled_s[-1] - pieces[-1].end_s > _CLOCKS_APART_S)
     for piece, parts in zip(pieces, found, strict=True):
         offset_s = piece.unix_offset_s if is_unix else 0.0
@@ -332,6 +343,8 @@ class Converted:
     """Why time was left out, and how much."""
     left_out_ticks: int
     """Ticks from before the last boot, whose monotonic clock was another one."""
+    from_ticks: int
+    """Recordings with requests that no log holds, but the ticks."""
     torn_bytes: int
     """Bytes at the end that a crash left incomplete."""
 
@@ -344,6 +357,11 @@ class Converted:
             f"{self.requests} requests",
             f"work: {work} (cpu-s is processor time)",
         ]
+        if self.from_ticks:
+            lines.append(
+                f"the requests of {self.from_ticks} recordings are those of the ticks, "
+                "because no log holds them"
+            )
         lines += [f"left out: {seconds:.0f} s {why}" for why, seconds in self.left_out_s]
         if self.left_out_ticks:
             lines.append(f"left out: {self.left_out_ticks} ticks from before the last boot")
@@ -399,6 +417,7 @@ def convert_frames(
     folder = out.with_name(f".{out.name}.{os.getpid()}.partial")
     building = _Building(folder, settings, name, node_name, left_out)
     ticks_of = _ticks_of(file, trace, pieces)
+    from_ticks = 0
     try:
         for piece, ticks, logs in zip(pieces, ticks_of, logged, strict=True):
             names = piece.configuration.names or (None,)
@@ -406,7 +425,8 @@ def convert_frames(
                 requests_in(ticks, piece, name) if log is None else log
                 for name, log in zip(names, logs, strict=True)
             )
-            building.add(piece, ticks, first, others)
+            if building.add(piece, ticks, first, others) and None in logs:
+                from_ticks += 1
         if not building.written:
             raise RecordingError(
                 f"Nothing is left of {file}: {_listed(left_out)}.",
@@ -426,6 +446,7 @@ def convert_frames(
         slot_units=building.slot_units,
         left_out_s=tuple(_told(left_out)),
         left_out_ticks=trace.earlier_ticks,
+        from_ticks=from_ticks,
         torn_bytes=extent(file).torn_bytes,
     )
 
@@ -533,7 +554,7 @@ class _Building:
         ticks: Sequence[pb.TickRecord],
         requests: Requests,
         others: Sequence[Requests] = (),
-    ) -> None:
+    ) -> bool:
         """Write the recording of a piece, unless it lacks what a twin is fitted to.
 
         Args:
@@ -541,19 +562,22 @@ class _Building:
             ticks: Its ticks.
             requests: The requests in it, of the first application.
             others: Those of each further one.
+
+        Returns:
+            Whether it was written.
         """
         if len(ticks) < piece.ticks:
             self._left_out[_REMOVED] += piece.length_s
-            return
+            return False
         names = [slot.name for slot in self._settings.background]
         work = [slot_units(ticks, slot, piece.start_s, piece.end_s) for slot in range(len(names))]
         counts = [one.scheduled_s.size for one in (requests, *others)]
         if max(counts) < _LEAST_REQUESTS:
             self._left_out[_IDLE] += piece.length_s
-            return
+            return False
         if not piece.alone and any(one.unknown_share > _MOST_UNKNOWN for one in work):
             self._left_out[_UNCOUNTED] += piece.length_s
-            return
+            return False
         run = self._run_info(piece, ticks, requests, work)
         slug = re.sub(r"[^A-Za-z0-9_.=-]+", "-", run.arm)[:60]
         path = self._out / f"{len(self.written) + 1:04d}-{slug}"
@@ -570,6 +594,7 @@ class _Building:
         self.requests += sum(counts)
         self.length_s += piece.length_s
         self.slot_units = tuple(zip(names, run.slot_units, strict=True))
+        return True
 
     def _run_info(
         self,
