@@ -173,6 +173,15 @@ def test_a_trace_is_cut_where_the_controller_changes(node: Path) -> None:
     assert "30 s in pieces under 60 s" in made.summary
 
 
+def test_a_daemon_that_was_started_again_may_have_other_arguments(node: Path) -> None:
+    _leave(node, _ticks(500.0, 100.0, "static"), _ticks(602.5, 100.0, "static"))
+    _log(node, (500.0, 703.0))
+    made, recordings = _convert(node)
+    assert [one.run.start_s for one in recordings] == [500.0, 602.5]
+    assert "1 recordings are from before the daemon was last started" in made.summary
+    assert {one.run.arm for one in recordings} == {"static:limit=0.5"}
+
+
 def test_what_ran_under_an_earlier_configuration_is_left_out(node: Path) -> None:
     other_slots = _ticks(800.0, 100.0)
     for tick in other_slots:

@@ -345,6 +345,9 @@ class Converted:
     """Ticks from before the last boot, whose monotonic clock was another one."""
     from_ticks: int
     """Recordings with requests that no log holds, but the ticks."""
+    restarted: int
+    """Recordings from before the daemon's last start, whose arms have arguments that it may have
+    been given only then."""
     torn_bytes: int
     """Bytes at the end that a crash left incomplete."""
 
@@ -361,6 +364,11 @@ class Converted:
             lines.append(
                 f"the requests of {self.from_ticks} recordings are those of the ticks, "
                 "because no log holds them"
+            )
+        if self.restarted:
+            lines.append(
+                f"{self.restarted} recordings are from before the daemon was last started; their "
+                "arms have the arguments that this configuration gives"
             )
         lines += [f"left out: {seconds:.0f} s {why}" for why, seconds in self.left_out_s]
         if self.left_out_ticks:
@@ -447,6 +455,7 @@ def convert_frames(
         left_out_s=tuple(_told(left_out)),
         left_out_ticks=trace.earlier_ticks,
         from_ticks=from_ticks,
+        restarted=building.restarted,
         torn_bytes=extent(file).torn_bytes,
     )
 
@@ -544,7 +553,7 @@ class _Building:
         self._out, self._settings, self._name, self._node = out, settings, name, node
         self._left_out = left_out
         self.written: list[Path] = []
-        self.ticks = self.requests = 0
+        self.ticks = self.requests = self.restarted = 0
         self.length_s = 0.0
         self.slot_units: tuple[tuple[str, str], ...] = ()
 
@@ -592,6 +601,7 @@ class _Building:
         self.written.append(path)
         self.ticks += len(ticks)
         self.requests += sum(counts)
+        self.restarted += piece.is_restarted and ":" in run.arm
         self.length_s += piece.length_s
         self.slot_units = tuple(zip(names, run.slot_units, strict=True))
         return True
