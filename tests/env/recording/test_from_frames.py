@@ -434,6 +434,30 @@ def test_without_a_log_the_requests_are_those_of_the_ticks(node: Path, log: str)
     assert measure_recording(recording.path).latency_ms.size > 0
 
 
+@pytest.mark.parametrize("rate_per_s", [20.0, 2.8])
+@pytest.mark.parametrize(("arrivals", "low", "high"), [("steady", 0.0, 0.4), ("random", 0.8, 1.2)])
+def test_steady_arrivals_stay_steady_and_random_ones_random(
+    node: Path, rate_per_s: float, arrivals: str, low: float, high: float
+) -> None:
+    rng = np.random.default_rng(1)
+    gaps_s = (
+        rng.exponential(1.0 / rate_per_s, round(240.0 * rate_per_s))
+        if arrivals == "random"
+        else np.full(round(240.0 * rate_per_s), 1.0 / rate_per_s)
+    )
+    ends_s = 500.0 + np.cumsum(gaps_s)
+    ticks = _ticks(500.0, 240.0)
+    for tick in ticks:
+        new = tick.sample.latency.new_requests
+        new.buckets.append(426)
+        new.counts.append(int(((ends_s > tick.time_s - 0.5) & (ends_s <= tick.time_s)).sum()))
+    _leave(node, ticks)
+    _, (recording,) = _convert(node)
+    gaps_s = np.diff(recording.requests.scheduled_s)
+    assert low <= gaps_s.std() / gaps_s.mean() <= high
+    assert recording.requests.end_s.max() <= ticks[-1].time_s + 1e-6
+
+
 def test_a_log_has_more_to_say_than_the_ticks(node: Path) -> None:
     _leave(node, _with_requests(_ticks(500.0, 100.0)))
     _log(node, (500.0, 600.0))

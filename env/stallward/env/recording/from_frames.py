@@ -41,6 +41,8 @@ from stallward.env.recording.run_info import RunInfo
 from stallward.env.scenario.scenario import LatencyLines
 from stallward.proto.v1 import stallward_pb2 as pb
 
+Array = NDArray[np.float64]
+
 # ---------- The requests in the logs of an application, by pieces of a trace
 
 _CHUNK_CHARACTERS: Final = 16 << 20
@@ -167,6 +169,8 @@ def _joined(parts: Sequence[Requests]) -> Requests:
 
 MOST_REQUESTS: Final = 50_000_000
 """More do not fit the memory of a small machine: that many take 1.3 GB."""
+_STEADY_VARIANCE: Final = 0.25
+"""The variance of the number of requests, relative to that of chance, up to which they are steady."""
 
 
 def requests_in(
@@ -175,9 +179,9 @@ def requests_in(
     """The requests scheduled in a piece that its ticks have in their histograms, by that time.
 
     A latency is known to 1 %, or to the range that the application's own histogram gives. A
-    request counts as having ended at the tick that tells of it, so its times are late by less than
-    a tick and a period of the source. Requests that failed are not among them, and how long a
-    request waited before it was sent is not known.
+    request counts as having ended between the tick that tells of it and the one before, so its
+    times are wrong by less than a tick and a period of the source. Requests that failed are not
+    among them, and how long a request waited before it was sent is not known.
 
     Args:
         ticks: The ticks of the piece.
@@ -187,12 +191,14 @@ def requests_in(
     Raises:
         RecordingError: If there are more than :data:`MOST_REQUESTS`.
     """
-    ends_s: list[float] = []
+    times_s: list[float] = []
+    tellers: list[int] = []
     latencies_s: list[float] = []
     counts: list[int] = []
-    for tick in ticks:
+    for number, tick in enumerate(ticks):
         new = _latency(tick.sample, application).new_requests
-        ends_s += [tick.time_s] * len(new.buckets)
+        times_s.append(tick.time_s)
+        tellers += [number] * len(new.buckets)
         latencies_s += [1e-3 * middle_ms(bucket) for bucket in new.buckets]
         counts += new.counts
     if sum(counts) > MOST_REQUESTS:
@@ -201,7 +207,7 @@ def requests_in(
             next_step="Convert fewer ticks: give one of the files that the recorder set aside.",
         )
     each = np.array(counts, dtype=np.int64)
-    end_s = np.repeat(np.array(ends_s), each)
+    end_s = _spread(np.array(times_s), np.repeat(np.array(tellers, dtype=np.int64), each))
     scheduled_s = end_s - np.repeat(np.array(latencies_s), each)
     told = Requests(
         scheduled_s=scheduled_s,
@@ -210,6 +216,28 @@ def requests_in(
         ok=np.ones(end_s.size, dtype=bool),
     ).where(np.argsort(scheduled_s, kind="stable"))
     return told.scheduled_in(piece.start_s, piece.end_s)
+
+
+def _spread(tick_s: Array, teller: NDArray[np.int64]) -> Array:
+    """When requests ended: random ones at random times between two ticks, and steady ones evenly.
+
+    The number of random ones varies from tick to tick as much as chance lets it.
+
+    Args:
+        tick_s: The time of each tick.
+        teller: Of each request the number of the tick that tells of it, in ascending order.
+    """
+    counts, spans_s = np.bincount(teller, minlength=tick_s.size), np.diff(tick_s)
+    expected = teller.size * spans_s / max(spans_s.sum(), 1e-9)
+    off = (counts[1:] - expected) / np.sqrt(np.maximum(expected, 1e-9))
+    # A rate that changes slowly is not chance, nor are 1 and 2 requests by turns.
+    chance = min(off.var(), 0.5 * np.square(np.diff(off)).mean()) if off.size > 1 else 0.0
+    if chance > _STEADY_VARIANCE:
+        before = np.random.default_rng(1).random(teller.size)
+    else:
+        last = np.cumsum(counts)[teller] - 1
+        before = (last - np.arange(teller.size)) / counts[teller]
+    return np.asarray(tick_s[teller] - before * np.append(0.0, spans_s)[teller])
 
 
 def _latency(sample: pb.Sample, application: str | None) -> pb.LatencySample:
@@ -221,8 +249,6 @@ def _latency(sample: pb.Sample, application: str | None) -> pb.LatencySample:
 
 
 # ---------- The work of the background in a piece of a trace, from its ticks.
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
