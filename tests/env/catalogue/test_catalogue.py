@@ -143,7 +143,12 @@ def test_places_that_overlap_give_each_recording_once(
     add(place, PATHS[2:4])
     monkeypatch.chdir(folder)
     assert len(recording_folders([folder, folder / NAMES[2], Path(NAMES[3])])) == 2
-    for places in ([folder, folder / NAMES[2]], [place, folder], [folder, place, place]):
+    overlapping: list[list[str | Path]] = [
+        [folder, folder / NAMES[2]],
+        [place, folder],
+        [folder, place, place],
+    ]
+    for places in overlapping:
         assert sorted(one.name for one in find_recordings(places)) == sorted(NAMES[2:4])
 
 
