@@ -15,7 +15,13 @@ from typer.testing import CliRunner
 
 from stallward.agent.desired import MIB
 from stallward.agent.errors import UsageError
-from stallward.env.recording.recording import Requests, Units, write_recording
+from stallward.env.recording.recording import (
+    Recording,
+    Requests,
+    Units,
+    load_recording,
+    write_recording,
+)
 from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario
@@ -29,6 +35,7 @@ from stallward.research.capacity import (
     STEPS,
     CapacityRequest,
     measure_capacity,
+    wanted_bytes,
 )
 
 WANTED_MIB = 480
@@ -196,6 +203,22 @@ def test_blocks_of_other_thresholds_are_refused(
     thresholds.write_text(thresholds.read_text() + "\n# tuned again\n")
     with pytest.raises(UsageError, match="another measurement"):
         measure_capacity(asked, opener=opener(session))
+
+
+def test_a_peak_that_was_read_more_often_is_no_longer_for_it(
+    session: Session, tmp_path: Path
+) -> None:
+    measure_capacity(request(tmp_path / "out", "none"), opener=opener(session))
+    ample: Recording = load_recording(tmp_path / "out/ample")
+    long = replace(ample, run=replace(ample.run, end_s=100.0))
+
+    def wanted(time_s: np.ndarray) -> int:
+        held = np.where((time_s >= 50.0) & (time_s < 54.0), 500.0, 300.0) * MIB
+        ticks = {"time_s": time_s, "zone_memory_usage_bytes": held}
+        return wanted_bytes(replace(long, ticks=ticks)) // MIB
+
+    even = np.arange(0.0, 100.0, 0.5)
+    assert wanted(even) == wanted(np.union1d(even, np.arange(50.0, 54.0, 0.1))) == 300
 
 
 @pytest.mark.parametrize("change", [{"work_ratio": 0.8}, {"kills": 1}])

@@ -15,7 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from stallward.env.catalogue import add as adding
 from stallward.env.catalogue.add import Added, add_recordings
-from stallward.env.catalogue.find import find_recordings
+from stallward.env.catalogue.find import find_recordings, recording_folders
 from stallward.env.catalogue.read import Catalogue, CatalogueRecording
 from stallward.env.errors import CatalogueError, RecordingError, StorageError
 from stallward.env.recording.recording import Recording
@@ -132,6 +132,24 @@ def test_selections_read_only_the_files_of_their_days(
     assert names(last_day=date(2026, 11, 19)) == []
     with pytest.raises(CatalogueError, match=r"damaged.*edge-7/day="):
         names()
+
+
+def test_places_that_overlap_give_each_recording_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, place = tmp_path / "recordings", str(tmp_path / "catalogue")
+    for path in PATHS[2:4]:
+        shutil.copytree(path, folder / path.name)
+    add(place, PATHS[2:4])
+    monkeypatch.chdir(folder)
+    assert len(recording_folders([folder, folder / NAMES[2], Path(NAMES[3])])) == 2
+    overlapping: list[list[str | Path]] = [
+        [folder, folder / NAMES[2]],
+        [place, folder],
+        [folder, place, place],
+    ]
+    for places in overlapping:
+        assert sorted(one.name for one in find_recordings(places)) == sorted(NAMES[2:4])
 
 
 def test_directories_are_selected_in_the_same_way(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import warnings
 from dataclasses import replace
@@ -16,10 +17,11 @@ from gymnasium.utils.env_checker import check_env
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 import stallward.env  # noqa: F401 - registers the environments
-from stallward.env.errors import ScenarioError, TwinError
+from stallward.actuator.guard.budgets import Budgets
+from stallward.env.errors import SandboxError, ScenarioError, TwinError
 from stallward.env.gym.node_env import NodeEnv
 from stallward.env.recording.recording import Units
-from stallward.env.sandbox.live_block import LiveBlock
+from stallward.env.sandbox.live_block import LiveBlock, LiveSettings
 from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Phase
 from stallward.env.simulation.simulation import SimulationSettings
@@ -74,6 +76,23 @@ def test_only_programs_that_are_scheduled_make_no_progress(
     monkeypatch.setattr(block, "units", lambda: full)
     env._block = block
     assert env._progress() == pytest.approx(progress)
+
+
+def test_a_block_that_is_over_is_not_observed_any_more() -> None:
+    """An agent that learns for longer than the block lasts finds dead programs."""
+    nothing = cast("Any", None)
+    live = LiveSettings(slo_ms=60.0, seed=1, longest_s=90.0, budgets=Budgets())
+    block = LiveBlock(nothing, nothing, nothing, live)
+    block._thread = threading.current_thread()
+    block.check()
+    block._start_s = time.monotonic() - 80.0
+    block.check()
+    block._start_s -= 20.0
+    with pytest.raises(SandboxError, match=r"block ended after 90 s.*reset"):
+        block.check()
+    block._start_s, block._thread = time.monotonic(), threading.Thread()
+    with pytest.raises(SandboxError, match="block ended"):
+        block.check()
 
 
 @pytest.mark.live

@@ -173,6 +173,15 @@ def test_a_trace_is_cut_where_the_controller_changes(node: Path) -> None:
     assert "30 s in pieces under 60 s" in made.summary
 
 
+def test_a_daemon_that_was_started_again_may_have_other_arguments(node: Path) -> None:
+    _leave(node, _ticks(500.0, 100.0, "static"), _ticks(602.5, 100.0, "static"))
+    _log(node, (500.0, 703.0))
+    made, recordings = _convert(node)
+    assert [one.run.start_s for one in recordings] == [500.0, 602.5]
+    assert "1 recordings are from before the daemon was last started" in made.summary
+    assert {one.run.arm for one in recordings} == {"static:limit=0.5"}
+
+
 def test_what_ran_under_an_earlier_configuration_is_left_out(node: Path) -> None:
     other_slots = _ticks(800.0, 100.0)
     for tick in other_slots:
@@ -250,6 +259,27 @@ def test_logs_that_were_rotated_are_read_together(node: Path) -> None:
     logs = [node / "requests.lines.1", node / "requests.lines"]
     made, _ = _convert(node, requests=logs)
     assert made.requests == 100
+
+
+@pytest.mark.parametrize("clock_s", [0.0, BOOT_S], ids=["since-boot", "unix-time"])
+def test_what_a_rotated_log_no_longer_holds_is_in_the_ticks(node: Path, clock_s: float) -> None:
+    _leave(node, _with_requests(_ticks(500.0, 400.0)))
+    _log(node, (640.0, 900.0), clock_s=clock_s)
+    made, recordings = _convert(node, most_piece_s=100.0)
+    from_log = [20.0 in np.round(one.requests.sojourn_ms, 3) for one in recordings]
+    assert from_log == [False, False, True, True], "the second begins before the log"
+    assert all(one.requests.scheduled_s[0] < one.run.start_s + 2.0 for one in recordings)
+    assert "requests of 2 recordings are those of the ticks" in made.summary
+
+
+def test_a_log_whose_first_request_comes_late_has_more_to_say_than_the_ticks(node: Path) -> None:
+    _leave(node, _with_requests(_ticks(500.0, 600.0)))
+    (node / "requests.lines").write_text(
+        "".join(f"{second} {second + 0.02} 1\n" for second in range(530, 1100, 20))
+    )
+    made, _ = _convert(node)
+    assert made.requests == 29
+    assert "of the ticks" not in made.summary
 
 
 def _clock_set(ticks: list[pb.TickRecord], by_s: float) -> list[pb.TickRecord]:
@@ -402,6 +432,30 @@ def test_without_a_log_the_requests_are_those_of_the_ticks(node: Path, log: str)
     assert np.quantile(recording.requests.sojourn_ms, 0.5) == pytest.approx(fast_ms, rel=1e-3)
     assert np.quantile(recording.requests.sojourn_ms, 0.999) == pytest.approx(slow_ms, rel=1e-3)
     assert measure_recording(recording.path).latency_ms.size > 0
+
+
+@pytest.mark.parametrize("rate_per_s", [20.0, 2.8])
+@pytest.mark.parametrize(("arrivals", "low", "high"), [("steady", 0.0, 0.4), ("random", 0.8, 1.2)])
+def test_steady_arrivals_stay_steady_and_random_ones_random(
+    node: Path, rate_per_s: float, arrivals: str, low: float, high: float
+) -> None:
+    rng = np.random.default_rng(1)
+    gaps_s = (
+        rng.exponential(1.0 / rate_per_s, round(240.0 * rate_per_s))
+        if arrivals == "random"
+        else np.full(round(240.0 * rate_per_s), 1.0 / rate_per_s)
+    )
+    ends_s = 500.0 + np.cumsum(gaps_s)
+    ticks = _ticks(500.0, 240.0)
+    for tick in ticks:
+        new = tick.sample.latency.new_requests
+        new.buckets.append(426)
+        new.counts.append(int(((ends_s > tick.time_s - 0.5) & (ends_s <= tick.time_s)).sum()))
+    _leave(node, ticks)
+    _, (recording,) = _convert(node)
+    gaps_s = np.diff(recording.requests.scheduled_s)
+    assert low <= gaps_s.std() / gaps_s.mean() <= high
+    assert recording.requests.end_s.max() <= ticks[-1].time_s + 1e-6
 
 
 def test_a_log_has_more_to_say_than_the_ticks(node: Path) -> None:

@@ -335,3 +335,13 @@ def test_a_log_of_answers_that_ends_early_has_requests_without_one() -> None:
     assert cut.sojourn_ms[-1] == pytest.approx(5100.0, rel=0.01)
     few = logged.where(scheduled < 101.0)
     assert few.with_unanswered(end_s=110.0, waited_until_s=115.0) is few, "no pace is known"
+
+
+def test_a_tick_counts_for_as_long_as_it_is_the_latest(recorded: Path) -> None:
+    """A daemon reads ten times a second under pressure, and twice a second when it is calm."""
+    ticks = {"time_s": np.array([100.0, 100.1, 100.2, 100.7]), "a": np.arange(4.0)}
+    recording = replace(load_recording(recorded), ticks=ticks)
+    assert recording.held_s(100.15, 101.0) == pytest.approx([0.0, 0.05, 0.5, 0.3])
+    assert recording.held_s(90.0, 95.0).sum() == 0.0
+    at = recording.tick_at("a", np.array([99.0, 100.1, 100.6, 102.0]))
+    assert at.tolist() == [0.0, 1.0, 2.0, 3.0]

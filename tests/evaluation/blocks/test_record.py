@@ -101,6 +101,16 @@ def test_plans_with_mistakes_are_refused(tmp_path: Path, text: str, message: str
         load_plan(path)
 
 
+def test_runs_that_would_share_a_directory_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        '[[runs]]\nscenarios = ["detector-anon"]\narms = ["none"]\nseconds = 600.0\n'
+        '[[runs]]\nscenarios = ["mine/detector-anon.toml"]\narms = ["none", "latd"]\n'
+    )
+    with pytest.raises(PlanError, match=r"mine/detector-anon\.toml.* both detector-anon-none-s1"):
+        load_plan(path)
+
+
 def test_a_run_has_one_arm_and_a_known_condition() -> None:
     with pytest.raises(UsageError, match="several arms"):
         RecordRequest(scenario="x", arm="none,latd")

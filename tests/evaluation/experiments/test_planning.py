@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from stallward.actuator.experiments.plan import PrimaryMeasure
+from stallward.env.recording.recording import Recording, Requests, Units
+from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.experiments.analysis import LABELLINGS, paired_ratio
 from stallward.evaluation.experiments.planning import (
@@ -18,6 +22,8 @@ from stallward.evaluation.experiments.planning import (
     pair_spread,
     plan_experiment,
     plan_pairs,
+    series_of_experiment,
+    value_of,
 )
 from stallward.evaluation.measures.block_measures import BlockSeries, Progress
 from stallward.evaluation.measures.intervals import mean_sequence, randomisation_p
@@ -58,6 +64,50 @@ def test_the_spread_is_that_of_neighbouring_blocks() -> None:
         found = pair_spread(blocks, measure)
         assert found.pairs == 100
         assert found.spread == pytest.approx(0.2 * np.sqrt(2.0), rel=0.25), measure
+
+
+def test_work_is_the_sum_over_groups_as_in_an_experiment() -> None:
+    """A small group that is always the same does not make the sum of all steadier."""
+    alone = series(30.0)
+    (own,) = alone.progress
+    steady = Progress(time_s=own.time_s, units=1e-3 * own.time_s)
+    both = replace(alone, progress=(own, steady))
+    spreads = [
+        pair_spread(blocks_of(one, block_s=50.0, burn_in_s=10.0), PrimaryMeasure.WORK).spread
+        for one in (alone, both)
+    ]
+    assert spreads[1] == pytest.approx(spreads[0], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("units", "done"), [(("steps", "steps"), 3.0), (("steps", "files"), 0.75), (("steps",), 1.0)]
+)
+def test_work_in_several_units_is_processor_time_as_in_an_experiment(
+    units: tuple[str, ...], done: float
+) -> None:
+    slots = range(len(units))
+    time_s = np.arange(0.0, 100.0, 0.5)
+    restarted = np.where(time_s < 50.0, time_s, time_s - 50.0)
+    cpu_us = {f"slot{slot}_cpu_usage_us": 1e6 * (0.5, 0.25)[slot] * restarted for slot in slots}
+    recording = Recording(
+        path=Path(),
+        run=RunInfo(
+            scenario="edge", condition="together", arm="none", seed=1, start_s=0.0, end_s=100.0,
+            burn_in_s=0.0, sandbox_bytes=1 << 30, slo_ms=60.0, slot_names=("a", "b")[: len(units)],
+            slot_units=units,
+            node=NodeInfo(kind="v2", kernel="6.18", cpu_count=2, memory_total_bytes=1 << 32),
+        ),
+        ticks={"time_s": time_s, **cpu_us},
+        actions={},
+        requests=Requests.empty(),
+        units=Units(
+            slot=np.repeat(np.arange(len(units), dtype=np.int32), time_s.size),
+            time_s=np.tile(time_s, len(units)),
+            units=np.concatenate([(slot + 1.0) * time_s for slot in slots]),
+        ),
+    )  # fmt: skip
+    (block,) = blocks_of(series_of_experiment(recording), block_s=40.0, burn_in_s=50.0)
+    assert value_of(PrimaryMeasure.WORK, block) == pytest.approx(done)
 
 
 def test_too_few_blocks_and_unknown_work_are_refused() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from stallward.env.recording.node_facts import node_info
+from stallward.env.recording.recording import load_recording
 from stallward.env.recording.run_info import load_run
 from stallward.env.scenario.file import load_scenario
 from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, SlotProgram
@@ -43,7 +44,7 @@ from stallward.research.fidelity.result import (
     FidelityTable,
     JudgedTarget,
 )
-from stallward.research.fidelity.signals import distances, scales_of
+from stallward.research.fidelity.signals import distances, scales_of, signals_of
 from stallward.research.fidelity.table import fidelity_rows, signal_rows
 from stallward.research.fidelity.targets import load_fidelity_targets
 from stallward.training.parallel.local_processes import IN_THIS_PROCESS, LocalProcesses
@@ -653,3 +654,15 @@ def test_signals_that_move_by_a_few_pages_are_left_out() -> None:
         "protected stalled for memory": 0.003 * ramp,
     }
     assert set(scales_of([live])) == {"protected memory", "zone stalled"}
+
+
+def test_a_level_has_a_value_a_second_however_often_it_was_read(twin_recordings: Path) -> None:
+    even = load_recording(twin_recordings / "0")
+    time_s, from_s, to_s = even.tick("time_s"), even.run.measured_from_s, even.run.end_s
+    busy = time_s < 0.5 * (from_s + to_s)
+    kept = busy | (np.arange(time_s.size) % 5 == 0)
+    ticks = {**even.ticks, "zone_dirty_bytes": np.where(busy, 1.0, 0.0)}
+    uneven = replace(even, ticks={name: column[kept] for name, column in ticks.items()})
+    dirty = signals_of(uneven, _block(1.0))["dirty pages"]
+    assert dirty.size == 20
+    assert dirty.mean() == pytest.approx(0.5, abs=0.06)

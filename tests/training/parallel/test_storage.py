@@ -63,6 +63,30 @@ def test_what_is_here_is_newer_and_what_is_removed_here_is_removed_there(
     assert content(there) == {"a": b"newer"}
 
 
+def test_what_another_machine_did_since_comes_back(url: str, tmp_path: Path) -> None:
+    """Three runs of a command that adds lines to its file: here, on another machine, here again."""
+    for out, line in (("here", "one"), ("there", "two"), ("here", "three")):
+        copy = Storage(url, tmp_path / out)
+        copy.fetch()
+        (tmp_path / out).mkdir(exist_ok=True)
+        with (tmp_path / out / "trials").open("a") as file:
+            file.write(f"{line} ")
+        copy.store()
+    Storage(url, tmp_path / "new").fetch()
+    assert content(tmp_path / "new") == {"trials": b"one two three "}
+
+
+def test_hidden_files_of_the_storage_stay_there(tmp_path: Path) -> None:
+    shared, out = tmp_path / "shared", tmp_path / "out"
+    (shared / ".snapshots").mkdir(parents=True)
+    (shared / ".snapshots/1").write_text("not ours")
+    copy = Storage(f"file://{shared}", out)
+    copy.fetch()
+    copy.store()
+    assert content(shared) == {".snapshots/1": b"not ours"}
+    assert not out.exists()
+
+
 def test_an_output_that_is_a_file_is_alone(url: str, tmp_path: Path) -> None:
     (tmp_path / "rule.toml").write_text("[thresholds]\n")
     (tmp_path / "another").write_text("not ours")
@@ -83,6 +107,7 @@ def test_the_parts_of_an_output_that_is_a_file_go_with_it(url: str, tmp_path: Pa
     Storage(url, tmp_path / "new/pi.toml").fetch()
     assert not (tmp_path / "new").exists(), "they are parts of another file"
     Storage(url, tmp_path / "there/rule.toml").fetch()
+    (tmp_path / "there/.rule.toml.stored").unlink()
     assert content(tmp_path / "there") == {"rule.toml.parts/1.json": b"rule.toml"}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -180,6 +182,42 @@ def test_a_recording_without_requests_still_has_a_summary(tmp_path: Path) -> Non
     summary = live_summary(load_recording(tmp_path / "quiet"), SCENARIO)
     assert np.isnan(summary[:, :3]).all()
     assert np.isfinite(summary[:, 3]).all()
+
+
+def test_memory_counts_for_the_time_in_which_it_is_held(recordings: Path) -> None:
+    """Half of the zone until 7 s, read ten times a second, and nothing after it, read twice."""
+    even = loaded(recordings)[0]
+    time_s = even.tick("time_s")
+    held = np.where(time_s < 7.0, 0.5 * SCENARIO.zone_bytes, 0.0)
+    kept = (time_s < 7.0) | (np.arange(time_s.size) % 5 == 0)
+    ticks = {**even.ticks, "slot0_memory_usage_bytes": held}
+    uneven = replace(even, ticks={name: column[kept] for name, column in ticks.items()})
+    usage = live_summary(uneven, SCENARIO)[0, NAMES.index("usage_1")]
+    assert usage == pytest.approx(0.5 * (7.0 - 4.0) / (16.0 - 4.0), abs=0.005)
+
+
+@pytest.mark.parametrize("change", [{"oom_kills": 1}, {"end_s": 0.0, "burn_in_s": 0.0}])
+def test_recordings_of_which_none_can_be_compared_are_refused_before_the_search(
+    recordings: Path, tmp_path: Path, change: dict[str, float]
+) -> None:
+    """In each a process was killed for memory, or each ends where it starts."""
+    one = Path(shutil.copytree(recordings / "excite", tmp_path / "excite"))
+    run = json.loads((one / "run.json").read_text())
+    (one / "run.json").write_text(json.dumps(run | change))
+    stages: list[str] = []
+    brief = FitSettings(candidates=8, generations=1, draws=2)
+    with pytest.raises(RecordingError, match="None of the 1 recordings of small can be fitted"):
+        fit_scenario([RecordingFolder.open(one)], brief, lambda stage, _: stages.append(stage))
+    assert stages == []
+    both = [RecordingFolder.open(one), RecordingFolder.open(recordings / "none")]
+    assert fit_scenario(both, brief).provenance["recordings"] == ["none"]
+
+
+def test_one_request_says_no_rate(recordings: Path) -> None:
+    one = loaded(recordings)[0]
+    requests = one.requests.scheduled_in(5.0, 16.0).where(np.arange(1))
+    with pytest.raises(RecordingError, match="no two requests"):
+        estimate_exogenous("small", [replace(one, requests=requests)])
 
 
 def test_segments_tell_apart_twins_that_are_equal_on_the_whole() -> None:

@@ -25,7 +25,8 @@ def find_recordings(
         selection: Which recordings to take; by default all.
 
     Returns:
-        The recordings: those of a directory by their paths, those of a catalogue by their time.
+        The recordings: those of a directory by their paths, those of a catalogue by their time. One
+        that several places have comes once.
 
     Raises:
         RecordingError: If a place does not exist, or a directory's recording cannot be opened.
@@ -40,11 +41,16 @@ def find_recordings(
         else:
             folders = (RecordingFolder.open(path) for path in recording_folders([Path(place)]))
             found += [folder for folder in folders if chosen.takes(folder)]
-    return found
+    if len(places) < 2:
+        return found
+    once: dict[str, StoredRecording] = {}
+    for recording in found:  # a catalogue may have those of a directory
+        once.setdefault(recording.sha256(), recording)
+    return list(once.values())
 
 
 def recording_folders(places: Sequence[Path], scenario: str = "") -> list[Path]:
-    """Find the directory of every recording in ``places``, in the order of their paths.
+    """Find the directory of every recording in ``places``, once and in the order of their paths.
 
     Args:
         places: Recordings, or directories of them.
@@ -64,4 +70,5 @@ def recording_folders(places: Sequence[Path], scenario: str = "") -> list[Path]:
         inside = {file.parent for file in place.glob("**/run.json")}
         # The directory of a recording that is still being written is hidden.
         recordings += sorted(path for path in inside if not path.name.startswith("."))
-    return [path for path in recordings if not scenario or load_run(path).scenario == scenario]
+    once = {path.resolve(): path for path in recordings}.values()
+    return [path for path in once if not scenario or load_run(path).scenario == scenario]

@@ -155,7 +155,8 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], Actions]):
         """Hold ``action`` for one decision.
 
         Raises:
-            StallwardError: If a program of the block failed.
+            StallwardError: If a program of the block failed, or steps came so late that the block,
+                which lasts a minute longer than an episode, is over.
         """
         ticks = self.settings.ticks_per_action
         observation = np.zeros(0, dtype=np.float32)

@@ -7,6 +7,7 @@ application's own log, or else from the ticks' histograms; the background's work
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -40,11 +41,17 @@ from stallward.env.recording.run_info import RunInfo
 from stallward.env.scenario.scenario import LatencyLines
 from stallward.proto.v1 import stallward_pb2 as pb
 
+Array = NDArray[np.float64]
+
 # ---------- The requests in the logs of an application, by pieces of a trace
 
 _CHUNK_CHARACTERS: Final = 16 << 20
 _CLOCKS_APART_S: Final = 1e6
 """Times later than the end of the trace by more are Unix times and not monotonic ones."""
+_LEAST_LATE_S: Final = 5.0
+_LATE_INTERVALS: Final = 5.0
+"""A log that begins later in a piece, by this and by so many mean intervals of its requests, no
+longer holds the piece whole: logrotate moves older lines away."""
 
 
 def logged_requests(
@@ -53,7 +60,8 @@ def logged_requests(
     """The requests that were scheduled in each piece; ``None`` where no log tells.
 
     Only lines in a file make a log: the other sources and a FIFO keep nothing, and lines without
-    times cannot be told apart by pieces, nor can Unix times that came twice.
+    times cannot be told apart by pieces, nor can Unix times that came twice. No log tells of a
+    piece that began before the first line.
 
     Args:
         source: The ``[latency]`` table of the daemon's configuration.
@@ -74,7 +82,7 @@ def logged_requests(
             )
         return [None] * len(pieces)
     found: list[list[Requests]] = [[] for _ in pieces]
-    has_times = is_unix = False
+    is_unix, count, first_s, last_s = False, 0, math.inf, -math.inf
     for path in named or (source.path,):
         if not path.is_file():  # a FIFO keeps nothing
             if not named:
@@ -86,20 +94,25 @@ def logged_requests(
             )
         for text in _chunks(path):
             logged = parse_requests(text, _lines(source))
-            has_times = has_times or bool(logged.scheduled_s.size)
-            is_unix |= _sort_in(logged, pieces, found)
-    if not has_times and not named:
-        return [None] * len(pieces)
+            if logged.scheduled_s.size:
+                is_unix |= _sort_in(logged, pieces, found)
+                count += logged.scheduled_s.size
+                first_s = min(first_s, logged.scheduled_s[0])
+                last_s = max(last_s, logged.scheduled_s[-1])
+    if not count:
+        return [Requests.empty() if named else None] * len(pieces)
+    since_s = first_s - max(_LEAST_LATE_S, _LATE_INTERVALS * (last_s - first_s) / count)
     return [
-        None if is_unix and piece.is_repeated else _joined(parts)
+        None
+        if piece.start_s + (piece.unix_offset_s if is_unix else 0.0) < since_s
+        or (is_unix and piece.is_repeated)
+        else _joined(parts)
         for piece, parts in zip(pieces, found, strict=True)
     ]
 
 
 def _sort_in(logged: Requests, pieces: Sequence[Piece], found: Sequence[list[Requests]]) -> bool:
     """Add the requests of each piece to what was found; return whether they have Unix times."""
-    if not logged.scheduled_s.size:
-        return False
     is_unix = bool(logged.scheduled_s[-1] - pieces[-1].end_s > _CLOCKS_APART_S)
     for piece, parts in zip(pieces, found, strict=True):
         offset_s = piece.unix_offset_s if is_unix else 0.0
@@ -156,6 +169,8 @@ def _joined(parts: Sequence[Requests]) -> Requests:
 
 MOST_REQUESTS: Final = 50_000_000
 """More do not fit the memory of a small machine: that many take 1.3 GB."""
+_STEADY_VARIANCE: Final = 0.25
+"""The variance of the number of requests, relative to that of chance, up to which they are steady."""
 
 
 def requests_in(
@@ -164,9 +179,9 @@ def requests_in(
     """The requests scheduled in a piece that its ticks have in their histograms, by that time.
 
     A latency is known to 1 %, or to the range that the application's own histogram gives. A
-    request counts as having ended at the tick that tells of it, so its times are late by less than
-    a tick and a period of the source. Requests that failed are not among them, and how long a
-    request waited before it was sent is not known.
+    request counts as having ended between the tick that tells of it and the one before, so its
+    times are wrong by less than a tick and a period of the source. Requests that failed are not
+    among them, and how long a request waited before it was sent is not known.
 
     Args:
         ticks: The ticks of the piece.
@@ -176,12 +191,14 @@ def requests_in(
     Raises:
         RecordingError: If there are more than :data:`MOST_REQUESTS`.
     """
-    ends_s: list[float] = []
+    times_s: list[float] = []
+    tellers: list[int] = []
     latencies_s: list[float] = []
     counts: list[int] = []
-    for tick in ticks:
+    for number, tick in enumerate(ticks):
         new = _latency(tick.sample, application).new_requests
-        ends_s += [tick.time_s] * len(new.buckets)
+        times_s.append(tick.time_s)
+        tellers += [number] * len(new.buckets)
         latencies_s += [1e-3 * middle_ms(bucket) for bucket in new.buckets]
         counts += new.counts
     if sum(counts) > MOST_REQUESTS:
@@ -190,7 +207,7 @@ def requests_in(
             next_step="Convert fewer ticks: give one of the files that the recorder set aside.",
         )
     each = np.array(counts, dtype=np.int64)
-    end_s = np.repeat(np.array(ends_s), each)
+    end_s = _spread(np.array(times_s), np.repeat(np.array(tellers, dtype=np.int64), each))
     scheduled_s = end_s - np.repeat(np.array(latencies_s), each)
     told = Requests(
         scheduled_s=scheduled_s,
@@ -199,6 +216,28 @@ def requests_in(
         ok=np.ones(end_s.size, dtype=bool),
     ).where(np.argsort(scheduled_s, kind="stable"))
     return told.scheduled_in(piece.start_s, piece.end_s)
+
+
+def _spread(tick_s: Array, teller: NDArray[np.int64]) -> Array:
+    """When requests ended: random ones at random times between two ticks, and steady ones evenly.
+
+    The number of random ones varies from tick to tick as much as chance lets it.
+
+    Args:
+        tick_s: The time of each tick.
+        teller: Of each request the number of the tick that tells of it, in ascending order.
+    """
+    counts, spans_s = np.bincount(teller, minlength=tick_s.size), np.diff(tick_s)
+    expected = teller.size * spans_s / max(spans_s.sum(), 1e-9)
+    off = (counts[1:] - expected) / np.sqrt(np.maximum(expected, 1e-9))
+    # A rate that changes slowly is not chance, nor are 1 and 2 requests by turns.
+    chance = min(off.var(), 0.5 * np.square(np.diff(off)).mean()) if off.size > 1 else 0.0
+    if chance > _STEADY_VARIANCE:
+        before = np.random.default_rng(1).random(teller.size)
+    else:
+        last = np.cumsum(counts)[teller] - 1
+        before = (last - np.arange(teller.size)) / counts[teller]
+    return np.asarray(tick_s[teller] - before * np.append(0.0, spans_s)[teller])
 
 
 def _latency(sample: pb.Sample, application: str | None) -> pb.LatencySample:
@@ -210,8 +249,6 @@ def _latency(sample: pb.Sample, application: str | None) -> pb.LatencySample:
 
 
 # ---------- The work of the background in a piece of a trace, from its ticks.
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,6 +369,11 @@ class Converted:
     """Why time was left out, and how much."""
     left_out_ticks: int
     """Ticks from before the last boot, whose monotonic clock was another one."""
+    from_ticks: int
+    """Recordings with requests that no log holds, but the ticks."""
+    restarted: int
+    """Recordings from before the daemon's last start, whose arms have arguments that it may have
+    been given only then."""
     torn_bytes: int
     """Bytes at the end that a crash left incomplete."""
 
@@ -344,6 +386,16 @@ class Converted:
             f"{self.requests} requests",
             f"work: {work} (cpu-s is processor time)",
         ]
+        if self.from_ticks:
+            lines.append(
+                f"the requests of {self.from_ticks} recordings are those of the ticks, "
+                "because no log holds them"
+            )
+        if self.restarted:
+            lines.append(
+                f"{self.restarted} recordings are from before the daemon was last started; their "
+                "arms have the arguments that this configuration gives"
+            )
         lines += [f"left out: {seconds:.0f} s {why}" for why, seconds in self.left_out_s]
         if self.left_out_ticks:
             lines.append(f"left out: {self.left_out_ticks} ticks from before the last boot")
@@ -399,6 +451,7 @@ def convert_frames(
     folder = out.with_name(f".{out.name}.{os.getpid()}.partial")
     building = _Building(folder, settings, name, node_name, left_out)
     ticks_of = _ticks_of(file, trace, pieces)
+    from_ticks = 0
     try:
         for piece, ticks, logs in zip(pieces, ticks_of, logged, strict=True):
             names = piece.configuration.names or (None,)
@@ -406,7 +459,8 @@ def convert_frames(
                 requests_in(ticks, piece, name) if log is None else log
                 for name, log in zip(names, logs, strict=True)
             )
-            building.add(piece, ticks, first, others)
+            if building.add(piece, ticks, first, others) and None in logs:
+                from_ticks += 1
         if not building.written:
             raise RecordingError(
                 f"Nothing is left of {file}: {_listed(left_out)}.",
@@ -426,6 +480,8 @@ def convert_frames(
         slot_units=building.slot_units,
         left_out_s=tuple(_told(left_out)),
         left_out_ticks=trace.earlier_ticks,
+        from_ticks=from_ticks,
+        restarted=building.restarted,
         torn_bytes=extent(file).torn_bytes,
     )
 
@@ -523,7 +579,7 @@ class _Building:
         self._out, self._settings, self._name, self._node = out, settings, name, node
         self._left_out = left_out
         self.written: list[Path] = []
-        self.ticks = self.requests = 0
+        self.ticks = self.requests = self.restarted = 0
         self.length_s = 0.0
         self.slot_units: tuple[tuple[str, str], ...] = ()
 
@@ -533,7 +589,7 @@ class _Building:
         ticks: Sequence[pb.TickRecord],
         requests: Requests,
         others: Sequence[Requests] = (),
-    ) -> None:
+    ) -> bool:
         """Write the recording of a piece, unless it lacks what a twin is fitted to.
 
         Args:
@@ -541,19 +597,22 @@ class _Building:
             ticks: Its ticks.
             requests: The requests in it, of the first application.
             others: Those of each further one.
+
+        Returns:
+            Whether it was written.
         """
         if len(ticks) < piece.ticks:
             self._left_out[_REMOVED] += piece.length_s
-            return
+            return False
         names = [slot.name for slot in self._settings.background]
         work = [slot_units(ticks, slot, piece.start_s, piece.end_s) for slot in range(len(names))]
         counts = [one.scheduled_s.size for one in (requests, *others)]
         if max(counts) < _LEAST_REQUESTS:
             self._left_out[_IDLE] += piece.length_s
-            return
+            return False
         if not piece.alone and any(one.unknown_share > _MOST_UNKNOWN for one in work):
             self._left_out[_UNCOUNTED] += piece.length_s
-            return
+            return False
         run = self._run_info(piece, ticks, requests, work)
         slug = re.sub(r"[^A-Za-z0-9_.=-]+", "-", run.arm)[:60]
         path = self._out / f"{len(self.written) + 1:04d}-{slug}"
@@ -568,8 +627,10 @@ class _Building:
         self.written.append(path)
         self.ticks += len(ticks)
         self.requests += sum(counts)
+        self.restarted += piece.is_restarted and ":" in run.arm
         self.length_s += piece.length_s
         self.slot_units = tuple(zip(names, run.slot_units, strict=True))
+        return True
 
     def _run_info(
         self,

@@ -63,6 +63,8 @@ class Piece:
     """Unix time less CLOCK_MONOTONIC, at the end."""
     is_repeated: bool = False
     """Whether some of its Unix times came twice, because the clock was set back."""
+    is_restarted: bool = False
+    """Whether the daemon was started again after it, perhaps with another configuration."""
     ticks: int = 0
     stall_us: int = 0
     """How long the application stalled for memory."""
@@ -117,7 +119,8 @@ class Trace:
 def cut(ticks: Iterable[pb.TickRecord], most_s: float, *, by_clock: bool = False) -> Trace:
     """Cut a trace into pieces.
 
-    Where the system clock was set another one begins: a log with Unix times would be off by that.
+    Where the daemon was started again another one begins, because its controller may have other
+    arguments, which ticks do not have. Where the system clock was set another one begins: a log with Unix times would be off by that.
     A policy at whose ticks the default controller decided is still the controller: falling back
     is a part of what it does.
 
@@ -129,7 +132,7 @@ def cut(ticks: Iterable[pb.TickRecord], most_s: float, *, by_clock: bool = False
     """
     trace = Trace()
     piece: Piece | None = None
-    part, latest_unix_s = (0, 0), 0.0
+    part, latest_unix_s, sequence = (0, 0), 0.0, 0
     for tick in ticks:
         before, part = part, _part_of_day(tick.wall_time_s, most_s)
         if piece is not None and tick.time_s < piece.end_s:  # the clock of another boot
@@ -145,8 +148,12 @@ def cut(ticks: Iterable[pb.TickRecord], most_s: float, *, by_clock: bool = False
         controller = tick.decision.controller
         if piece is not None and tick.fallback:
             controller = piece.controller
+        is_first, sequence = tick.sequence < sequence, tick.sequence
+        for earlier in trace.pieces if is_first else ():
+            earlier.is_restarted = True
         if (
             piece is None
+            or is_first
             or tick.time_s - piece.end_s > MOST_GAP_S
             or (piece.configuration, piece.controller) != (configuration, controller)
             or tick.time_s - piece.start_s >= most_s

@@ -353,6 +353,15 @@ class Recording:
             return np.full(len(self.ticks["time_s"]), np.nan)
         return np.asarray(column, dtype=np.float64)
 
+    def tick_at(self, name: str, times_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A numeric tick column at some times: of each the latest tick, or else the first."""
+        latest = np.searchsorted(self.tick("time_s"), times_s, side="right") - 1
+        return np.asarray(self.tick(name)[latest.clip(0)])
+
+    def held_s(self, from_s: float, to_s: float) -> NDArray[np.float64]:
+        """How long of a span each tick is the latest: a daemon reads more often under pressure."""
+        return np.asarray(np.diff(np.append(self.tick("time_s"), to_s).clip(from_s, to_s)))
+
 
 def write_recording(
     path: Path,

@@ -12,6 +12,7 @@ import os
 import queue
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,9 +107,20 @@ class LiveBlock:
         self._stack.close()
 
     def check(self) -> None:
-        """Raise the error of the block's programs, if one has failed."""
+        """Make sure that the programs still run.
+
+        Raises:
+            StallwardError: If a program has failed, or the block has ended by itself.
+        """
         if self._failure is not None:
             raise self._failure
+        longest_s = self._settings.longest_s
+        if not self._thread.is_alive() or time.monotonic() >= self._start_s + longest_s:
+            raise SandboxError(
+                f"The block ended after {longest_s:g} s, and its programs with it.",
+                next_step="Start another one with reset(). An agent that learns for a minute or "
+                "more does so between episodes.",
+            )
 
     def units(self) -> Units:
         """The background's work so far."""

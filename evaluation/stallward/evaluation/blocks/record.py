@@ -144,7 +144,8 @@ def load_plan(path: Path | None) -> Plan:
     """Read a plan file; ``None`` takes the shipped one.
 
     Raises:
-        PlanError: If it cannot be read, or a key is unknown, missing or of the wrong type.
+        PlanError: If it cannot be read, a key is unknown, missing or of the wrong type, or two
+            runs would be recorded into one directory.
     """
     file = path or Path(str(resources.files("stallward.evaluation.blocks"))) / "recordings.toml"
     try:
@@ -155,10 +156,7 @@ def load_plan(path: Path | None) -> Plan:
         ) from error
     try:
         plan = read(_PlanTable, table)
-        return Plan(
-            runs=tuple(request for runs in plan.runs for request in _requests(plan, runs)),
-            order_seed=plan.order_seed,
-        )
+        requests = tuple(request for runs in plan.runs for request in _requests(plan, runs))
     except SchemaError as error:
         raise PlanError(
             f"The plan {file} lacks a key or has a wrong one: {error}",
@@ -166,6 +164,17 @@ def load_plan(path: Path | None) -> Plan:
         ) from error
     except StallwardError as error:
         raise PlanError(f"The plan {file}: {error.cause}", next_step=error.next_step) from error
+    named: dict[str, RecordRequest] = {}
+    for request in requests:
+        other = named.setdefault(request.name, request)
+        if other is not request:
+            raise PlanError(
+                f"The plan {file}: {other.scenario} for {other.seconds:g} s and {request.scenario} "
+                f"for {request.seconds:g} s are both {request.name}.",
+                next_step="Leave one out, or give it other seeds or a scenario file of another "
+                "name.",
+            )
+    return Plan(runs=requests, order_seed=plan.order_seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,11 @@ from stallward.actuator.cli.options import Json
 from stallward.env.catalogue.find import recording_folders
 from stallward.env.recording.recording import load_recording
 from stallward.evaluation.cli.ab import Measure, primary_measure
-from stallward.evaluation.experiments.planning import ExperimentNeeds, plan_experiment
-from stallward.evaluation.measures.block_measures import series_of
+from stallward.evaluation.experiments.planning import (
+    ExperimentNeeds,
+    plan_experiment,
+    series_of_experiment,
+)
 from stallward.evaluation.results.serialise import to_json
 
 
@@ -42,7 +45,7 @@ def plan(
     """
     primary = primary_measure(measure)
     needs = plan_experiment(
-        [series_of(load_recording(path)) for path in recording_folders(recordings)],
+        [series_of_experiment(load_recording(path)) for path in recording_folders(recordings)],
         primary,
         effect,
         block_s=block_seconds,

@@ -15,13 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.actuator.experiments.plan import PrimaryMeasure
+from stallward.env.recording.recording import Recording
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.experiments.analysis import LEAST_FIXED, LEAST_LOOKS
 from stallward.evaluation.measures.block_measures import (
     WINDOW_S,
     BlockMeasures,
     BlockSeries,
+    Progress,
     reduce,
+    series_of,
 )
 from stallward.evaluation.measures.bootstrap import Array
 from stallward.evaluation.measures.intervals import (
@@ -43,19 +46,31 @@ _EXPERIMENTS: Final = 2000
 _MOST_PAIRS: Final = 1000
 
 
-def value_of(measure: PrimaryMeasure, block: BlockMeasures, full_per_s: Array) -> float:
-    """The value of a measure in a block, as an experiment would find it; NaN if it is unknown.
+def series_of_experiment(recording: Recording) -> BlockSeries:
+    """The series of a recording, with the work by which an experiment on its node would judge.
 
-    Args:
-        measure: The measure. Work is that of the recording's units, not processor time.
-        block: The block.
-        full_per_s: Units per second that each group does on average, ``(groups,)``.
+    Groups that count their work in different units have no sum, so processor time counts then.
     """
+    series = series_of(recording)
+    groups = range(len(series.progress))
+    if len(groups) < 2 or len(set(recording.run.slot_units)) == 1:
+        return series
+    return replace(series, progress=tuple(_processor_time(recording, k) for k in groups))
+
+
+def _processor_time(recording: Recording, slot: int) -> Progress:
+    """The processor time of a group; where the counter began again, it has not grown."""
+    counted_us = recording.tick(f"slot{slot}_cpu_usage_us")
+    known = np.isfinite(counted_us)
+    grown_us = np.diff(counted_us[known], prepend=counted_us[known][:1]).clip(0.0)
+    return Progress(time_s=recording.tick("time_s")[known], units=1e-6 * np.cumsum(grown_us))
+
+
+def value_of(measure: PrimaryMeasure, block: BlockMeasures) -> float:
+    """The value of a measure in a block, as an experiment would find it; NaN if it is unknown."""
     match measure:
         case PrimaryMeasure.WORK:
-            done = block.units.sum(axis=0) / block.windows
-            known = full_per_s > 0
-            return float(np.mean(done[known] / full_per_s[known])) if known.any() else math.nan
+            return float(block.units.sum()) / block.windows if block.units.size else math.nan
         case PrimaryMeasure.BLOCK_P95:
             return _quantile(block.latency_ms, 0.95)
         case PrimaryMeasure.BLOCK_P99:
@@ -114,15 +129,12 @@ def pair_spread(blocks: tuple[BlockMeasures, ...], measure: PrimaryMeasure) -> P
             measure is work and the recordings are of different groups.
     """
     # A recording from a time in which the background was idle has no group.
-    works = measure is PrimaryMeasure.WORK
-    if works and len({block.units.shape[1] for block in blocks}) > 1:
+    if measure is PrimaryMeasure.WORK and len({block.units.shape[1] for block in blocks}) > 1:
         raise MeasureError(
             "The recordings have different numbers of background groups.",
             next_step="Plan by recordings of one configuration.",
         )
-    rates = [block.units.sum(axis=0) / block.windows for block in blocks]
-    full = np.mean(rates, axis=0) if works and rates else np.zeros(0)
-    values = np.array([value_of(measure, block, full) for block in blocks])
+    values = np.array([value_of(measure, block) for block in blocks])
     pairs = values[: values.size // 2 * 2].reshape(-1, 2)
     pairs = pairs[(np.isfinite(pairs) & (pairs > 0.0)).all(axis=1)]
     if len(pairs) < LEAST_PAIRS:

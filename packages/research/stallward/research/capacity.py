@@ -319,10 +319,11 @@ class _Blocks:
 
 def wanted_bytes(ample: Recording) -> int:
     """The most that the zone held in memory and swap, after the burn-in."""
-    after = ample.tick("time_s") >= ample.run.measured_from_s
-    held = ample.tick("zone_memory_usage_bytes") + np.nan_to_num(ample.tick("zone_swap_bytes"))
+    seconds = np.arange(ample.run.measured_from_s, ample.run.end_s)
+    swap = np.nan_to_num(ample.tick_at("zone_swap_bytes", seconds))
+    held = ample.tick_at("zone_memory_usage_bytes", seconds) + swap
     # A short peak is not what it needs: kernels reclaim what is idle.
-    return int(np.nanquantile(held[after], 0.95)) // MIB * MIB
+    return int(np.nanquantile(held, 0.95)) // MIB * MIB
 
 
 def judge(

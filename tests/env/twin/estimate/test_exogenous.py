@@ -11,7 +11,7 @@ import pytest
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.env.scenario.file import load_scenario
-from stallward.env.twin.estimate.background import recorded_running
+from stallward.env.twin.estimate.background import rate_while_running, recorded_running
 from stallward.env.twin.estimate.exogenous import estimate_exogenous
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES
 
@@ -84,6 +84,15 @@ def test_a_program_comes_and_goes_as_its_phases_say() -> None:
     assert len(burst.running) > 48
     # The rate counts only the time in which the program runs.
     assert burst.units_per_s == pytest.approx(500.0, rel=0.05)
+
+
+def test_ticks_that_are_rare_while_a_program_is_away_change_no_rate() -> None:
+    """The daemon of a node reads less often when it is calm."""
+    even = next(r for r in recorded("detector-phases") if r.run.condition == "ample")
+    kept = even.tick("slot1_memory_usage_bytes") > MIB
+    kept[::5] = True
+    uneven = replace(even, ticks={name: ticks[kept] for name, ticks in even.ticks.items()})
+    assert rate_while_running(uneven, 1) == pytest.approx(rate_while_running(even, 1), rel=0.1)
 
 
 def test_a_writer_streams_over_its_file() -> None:

@@ -1,12 +1,15 @@
 """A copy of a command's files on shared storage, named by a URL that fsspec knows.
 
-What is on the storage and not here is fetched first, so that an interrupted run goes on, on any
-machine. Whatever is new or changed is stored as soon as a part of the run is done.
+What is on the storage and not here, or has not changed here since it was last copied, is fetched
+first, so that an interrupted run goes on, on any machine. Whatever is new or changed is stored as
+soon as a part of the run is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -42,18 +45,20 @@ class Storage:
         kept = "What is done is kept in --out; the same command goes on."
         self._folder, self._out = StorageFolder(url, kept=kept), out
         self._stored: dict[str, _State] = {}
+        self._notes = out.with_name(f".{out.name}.stored")
 
     def fetch(self) -> None:
-        """Copy what is on the storage and not here; files that are here stay.
+        """Copy what is on the storage and not here; files that have changed here stay.
 
         Raises:
             StorageError: If it cannot be read.
         """
+        copied = self._last_copied()
         for name in self._folder.names():
             local = self._local(name)
             if local is None:
                 continue
-            if local.exists():
+            if local.exists() and copied.get(name) != _state(local):
                 self._stored[name] = _OTHER
                 continue
             with self._folder.errors("read"):
@@ -62,6 +67,7 @@ class Storage:
                 self._folder.system.get_file(self._folder.place(name), str(building))
                 building.replace(local)
                 self._stored[name] = _state(local)
+        self._note()
 
     def store(self) -> None:
         """Copy what is new or has changed here, and remove there what was removed here.
@@ -76,6 +82,7 @@ class Storage:
         for name in self._stored.keys() - here.keys():
             self._folder.remove(name)
             del self._stored[name]
+        self._note()
 
     def check(self) -> None:
         """Write and remove a small file, before hours of work.
@@ -91,14 +98,28 @@ class Storage:
         self._folder.write(name, local.read_bytes())
         self._stored[name] = state
 
+    def _last_copied(self) -> dict[str, _State]:
+        """The files here as they were last copied from or to this storage."""
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            noted = json.loads(self._notes.read_text("utf-8")).get(self._folder.url, {})
+            return {name: tuple(state) for name, state in noted.items()}
+        return {}
+
+    def _note(self) -> None:
+        if not self._stored:
+            return
+        with contextlib.suppress(OSError):  # without notes, what is here counts as changed
+            self._notes.write_text(json.dumps({self._folder.url: self._stored}), "utf-8")
+
     def _local(self, name: str) -> Path | None:
-        """Where a file of the storage belongs here; ``None`` for one of another output."""
+        """Where a file of the storage belongs here; ``None`` for one that is not of this output."""
         parts = PurePosixPath(name).parts
         if not parts or ".." in parts:
             return None
         if self._out.suffix not in _FILE_ENDINGS:
-            return self._out.joinpath(*parts)
-        ours = name == self._out.name or parts[0] == parts_of(self._out).name
+            return None if _is_unfinished(parts) else self._out.joinpath(*parts)
+        is_part = parts[0] == parts_of(self._out).name and not _is_unfinished(parts[1:])
+        ours = name == self._out.name or is_part
         return self._out.parent.joinpath(*parts) if ours else None
 
     def _files(self) -> Iterator[tuple[str, Path]]:
@@ -113,10 +134,12 @@ class Storage:
 def _files_below(folder: Path, root: Path) -> Iterator[tuple[str, Path]]:
     """The finished files in a directory, named from ``root``."""
     for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder)
-        unfinished = any(p.startswith(".") or p.endswith(".partial") for p in inside.parts)
-        if path.is_file() and not unfinished:
+        if path.is_file() and not _is_unfinished(path.relative_to(folder).parts):
             yield path.relative_to(root).as_posix(), path
+
+
+def _is_unfinished(parts: Sequence[str]) -> bool:
+    return any(part.startswith(".") or part.endswith(".partial") for part in parts)
 
 
 def _state(path: Path) -> _State:

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from stallward.env.errors import RecordingError
 from stallward.env.recording.recording import Recording
 from stallward.env.recording.stored import MOST_HELD, StoredRecording, dataset_hash, spread
 from stallward.env.twin.estimate.exogenous import estimate_exogenous
@@ -143,15 +144,20 @@ def fit_scenario(
         start: A twin around whose parameters the search starts; without one it starts wide.
 
     Raises:
-        RecordingError: If the recordings are not enough to describe the scenario.
+        RecordingError: If the recordings are not enough to describe the scenario, or a twin can be
+            compared with none of them.
     """
     name = recordings[0].scenario
     describing = spread(recordings, MOST_HELD)
     loaded = [recording.load() for recording in describing]
     scenario = estimate_exogenous(name, loaded)
-    usable = [
-        r for r in recordings if r.condition != "background" and not r.oom_kills and r.requests()
-    ]
+    usable = [r for r in recordings if _is_usable(r)]
+    if not usable:
+        raise RecordingError(
+            f"None of the {len(recordings)} recordings of {name} can be fitted: in each the kernel "
+            "killed a process for memory, or it has no requests or no time after its burn-in.",
+            next_step="Record it again, for longer or with more memory or swap.",
+        )
     held = HeldRecordings(usable, scenario, dict(zip(describing, loaded, strict=True)))
     del loaded
     search = _Search(settings, start)
@@ -184,6 +190,14 @@ def fit_scenario(
             "started_from": None if start is None else start.scenario.name,
         },
     )
+
+
+def _is_usable(stored: StoredRecording) -> bool:
+    """Whether a twin can be compared with a recording."""
+    if stored.condition == "background" or stored.oom_kills or not stored.requests():
+        return False
+    run = stored.run()
+    return run.end_s > run.measured_from_s
 
 
 class _Search:

@@ -79,6 +79,7 @@ def _between(recording: Recording, scenario: Exogenous, from_s: float, to_s: flo
     """The figures of the time from ``from_s`` to ``to_s``."""
     time_s = recording.tick("time_s")
     ticks = (time_s >= from_s) & (time_s < to_s)
+    held_s = recording.held_s(from_s, to_s)
     values = _log_quantiles(recording, from_s, to_s)
     for i in range(SLOTS):
         known = i < len(scenario.slots)
@@ -96,9 +97,10 @@ def _between(recording: Recording, scenario: Exogenous, from_s: float, to_s: flo
 
     values += stalls([f"{g}psi_memory_some_us" for g in groups])
     for group in groups:
-        used = recording.tick(f"{group}memory_usage_bytes")[ticks]
-        finite = used[np.isfinite(used)]
-        values.append(float(finite.mean()) / scenario.zone_bytes if len(finite) else np.nan)
+        used = recording.tick(f"{group}memory_usage_bytes")
+        known_s = np.where(np.isfinite(used), held_s, 0.0)
+        mean = np.nansum(used * known_s) / known_s.sum() if known_s.any() else np.nan
+        values.append(float(mean) / scenario.zone_bytes)
     for group in groups:
         refaults = [change(f"{group}refault_{kind}_pages") for kind in ("file", "anon")]
         known_refaults = [v for v in refaults if np.isfinite(v)]

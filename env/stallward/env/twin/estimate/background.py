@@ -197,9 +197,8 @@ def rate_while_running(
     """
     from_s, to_s = span_s or (run.run.measured_from_s, run.run.end_s)
     rate = run.units.rate_per_s(index, from_s, to_s)
-    time_s = run.tick("time_s")
-    inside = (time_s >= from_s) & (time_s < to_s)
-    share = float(_alive(run, f"slot{index}_")[inside].mean()) if inside.any() else 0.0
+    held_s = run.held_s(from_s, to_s)
+    share = float(held_s[_alive(run, f"slot{index}_")].sum() / max(held_s.sum(), 1e-9))
     return rate / share if rate is not None and share > 0.0 else rate
 
 

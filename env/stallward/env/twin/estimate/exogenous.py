@@ -175,6 +175,11 @@ def _protected(
     if not len(pooled):
         raise RecordingError(f"{alone[0].path} has no requests after its burn-in.")
     gaps = np.concatenate([np.diff(r.requests.scheduled_s) for r in together])
+    if not len(gaps):
+        raise RecordingError(
+            f"{together[0].path} has no two requests, so their rate is not known.",
+            next_step="Record it for longer, while the application answers requests.",
+        )
     rate = 1.0 / max(float(gaps.mean()), 1e-9)
     anon = largest(alone, "protected_anon_bytes") / PAGE_BYTES
     hot, cold, cold_per_s = _hot_and_cold(unpressured)

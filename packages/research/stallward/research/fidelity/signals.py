@@ -64,8 +64,7 @@ def signals_of(recording: Recording, measures: BlockMeasures) -> Signals:
     for name, columns in _RATES.items():
         signals[name] = np.log1p(np.maximum(_growth(recording, columns, seconds), 0.0))
     for name, column in _LEVELS.items():
-        values = recording.tick(column)
-        signals[name] = values[recording.tick("time_s") >= recording.run.measured_from_s]
+        signals[name] = recording.tick_at(column, seconds)
     kept = {name: values[np.isfinite(values)] for name, values in signals.items()}
     return {name: values for name, values in kept.items() if len(values) >= _LEAST_VALUES}
 
