@@ -42,7 +42,7 @@ class FakeNode:
     """A node that lacks what the test has set, and counts how often it is asked."""
 
     hierarchy = Hierarchy()
-    latencies = (None,)
+    latencies: tuple[None, ...] = (None,)
 
     def __init__(self) -> None:
         self.levers = SimpleNamespace(plugins=(SimpleNamespace(name="file_pages"),))
@@ -121,6 +121,25 @@ def test_a_status_says_what_the_loop_knows(case: Case) -> None:
     shown = STATUS.from_wire(status)
     assert dict(status_rows(shown))["pods of bg"] == "work/a-0, work/b-0"
     assert status_values(shown)["pods"] == [["work/a-0", "work/b-0"]]
+
+
+def test_a_status_judges_by_the_newest_targets(case: Case, tmp_path: Path) -> None:
+    def config(slo_ms: float) -> DaemonConfig:
+        return DaemonConfig(
+            protected=(
+                ProtectedConfig(name="web", group="web", slo_ms=100.0),
+                ProtectedConfig(name="db", group="db", slo_ms=slo_ms),
+            ),
+            background=(SlotConfig(name="bg", group="bg"),),
+            service=ServiceConfig(socket=tmp_path / "s"),
+            journal=JournalConfig(path=tmp_path / "j"),
+        )
+
+    case.node.latencies = (None, None)
+    for slo_ms in (20.0, 50.0):
+        case.status.reconfigure(config(slo_ms))
+        shown = case.status.make(ticks=7, calm=True).applications
+        assert [one.slo_ms for one in shown] == [100.0, slo_ms]
 
 
 def test_missing_signals_are_looked_for_again_after_a_while(

@@ -274,6 +274,18 @@ def test_the_journal_has_each_pod_before_it_is_changed(make: Make) -> None:
         assert names >= HELD
 
 
+def test_the_bounds_of_a_configuration_that_is_read_again_apply_to_pods(make: Make) -> None:
+    pods = make()
+    config = pods.node._config
+    lifted = config.guard.lift_budgets
+    guard = replace(config.guard, hard_limit_margin_bytes=256 * MIB, lift_budgets=not lifted)
+    assert pods.node._places is not None
+    shared = pods.node._places.slots
+    assert (shared._margin_bytes, shared._paced) == (16 * MIB, not lifted)
+    pods.node.reconfigure(replace(config, guard=guard))
+    assert (shared._margin_bytes, shared._paced) == (256 * MIB, lifted)
+
+
 def test_a_dry_run_says_what_each_pod_would_get(make: Make) -> None:
     node = make(controller=Fixed())
     node.node.levers._dry_run = True

@@ -141,7 +141,10 @@ class GuardianLink:
             for start in range(0, len(new), _ENTRIES_PER_MESSAGE):
                 part = new[start : start + _ENTRIES_PER_MESSAGE]
                 # Asked again with the same place: it may hold the entry, and places are few.
-                noted = [self._asked.pop(entry, None) or self._noted(entry) for entry in part]
+                noted = [
+                    self._asked.pop(entry) if entry in self._asked else self._noted(entry)
+                    for entry in part
+                ]
                 message = "".join(f"{to_line(entry)}\n" for entry in noted).encode()
                 try:
                     self._ask(message, self._timeout_s if timeout_s is None else timeout_s)

@@ -301,7 +301,7 @@ class Loop:
             budgets=config.guard,
             lacks=self._node.lacks(config.guard),
         )
-        self._node.retarget(config)
+        self._node.reconfigure(config)
         self._ticker.reconfigure(config)
 
 

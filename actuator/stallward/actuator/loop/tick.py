@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -71,6 +71,10 @@ class LoopStatus:
         self._first_untold = ""
         self._blind = 0
         self._why_blind = ""
+
+    def reconfigure(self, config: DaemonConfig) -> None:
+        """Judge by the targets of another configuration from now on."""
+        self._sources = replace(self._sources, config=config)
 
     def note_untold(self, error: Exception) -> None:
         """Count a record, an answer or a status that could not be made, because of ``error``."""
@@ -267,6 +271,7 @@ class Ticker:
         """Go on with a configuration that differs in the target and the budgets only."""
         self._config = config
         self._rate.set_target(config.control.slo_ms)
+        self._status.reconfigure(config)
 
     def run(
         self, waiter: Waiter, stopping: Callable[[], bool], reload: Callable[[], None]

@@ -213,9 +213,11 @@ class Node:
             growth_bytes=self._growth_bytes,
         )
 
-    def retarget(self, config: DaemonConfig) -> None:
-        """Compare latencies with the targets of ``config`` from now on."""
+    def reconfigure(self, config: DaemonConfig) -> None:
+        """Use the targets and the bounds of ``config`` from now on."""
         self.sampler.retarget(config.control.slo_ms, config.targets_ms)
+        if self._places is not None:
+            self._places.slots.reconfigure(config.guard)
 
     def lacks(self, budgets: Budgets) -> dict[Need, str]:
         """Return what this node lacks, with these budgets, of what controllers may need."""

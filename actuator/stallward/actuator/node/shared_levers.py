@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.step_aside import Aside, update_aside, without_levers
 from stallward.actuator.guard.workable import WorkableMemory, lowest_workable_bytes
 from stallward.actuator.levers.lever_set import LeverSet
@@ -281,10 +282,14 @@ class SharedLevers:
             for slot in config.shared_slots
         }
         self._count = len(config.background)
-        self._margin_bytes = config.guard.hard_limit_margin_bytes
-        self._paced = not config.guard.lift_budgets
+        self.reconfigure(config.guard)
         self._aside_s = config.control.foreign_wait_s
         self._aside: Aside = ()
+
+    def reconfigure(self, budgets: Budgets) -> None:
+        """Keep to other bounds from now on."""
+        self._margin_bytes = budgets.hard_limit_margin_bytes
+        self._paced = not budgets.lift_budgets
 
     def add(self, slot: int, group: str, place: int) -> None:
         """Have a pod's levers follow a slot from now on."""
