@@ -132,7 +132,7 @@ def test_the_latencies_of_one_of_several_applications_are_missed() -> None:
             for label, group, one in (("a", "a", LatencySample()), ("b", name, latency))
         )
         fault = engine.step(replace(_whole(number), applications=(a, b))).fault
-        return fault and fault.cause
+        return None if fault is None else fault.cause
 
     engine = _engine(Scripted("rule", PAUSE))
     lost = SignalLost(signal="request latency")
