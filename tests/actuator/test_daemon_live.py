@@ -926,7 +926,9 @@ def test_two_applications_are_watched_protected_and_put_back(
         done = threading.Event()
 
         def requests() -> Iterator[list[Reported]]:
-            while not done.is_set():
+            for _ in range(1200):  # a minute, if the test fails meanwhile
+                if done.is_set():
+                    return
                 with lines.open("a") as file:
                     file.write("5\n")
                 yield [Reported(latency_ms=80.0, failed=False, ended_s=time.monotonic())]

@@ -120,9 +120,9 @@ def cut(ticks: Iterable[pb.TickRecord], most_s: float, *, by_clock: bool = False
     """Cut a trace into pieces.
 
     Where the daemon was started again another one begins, because its controller may have other
-    arguments, which ticks do not have. Where the system clock was set another one begins: a log with Unix times would be off by that.
-    A policy at whose ticks the default controller decided is still the controller: falling back
-    is a part of what it does.
+    arguments, which ticks do not have. The same where the system clock was set, by which a log with
+    Unix times would be off. A policy at whose ticks the default controller decided is still the
+    controller: falling back is a part of what it does.
 
     Args:
         ticks: The ticks in their order.
