@@ -16,7 +16,7 @@ from pod_tree import PodNode, fault_of
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.changes import GuardRule
-from stallward.actuator.guard.slot_tracker import PauseHistory
+from stallward.actuator.guard.slot_tracker import PauseHistory, SlotTracker
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.node.pod_places import histories_of_pods
 from stallward.actuator.targets.messages import PauseBudget
@@ -243,6 +243,18 @@ def test_a_pod_that_changes_its_slot_has_no_two_sets_of_levers(make: Make) -> No
     assert node.changed(pod) == {}
 
 
+@pytest.fixture
+def ticks_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have pauses counted by the times of ticks alone, which a hang of the host does not change."""
+    update = SlotTracker.update
+
+    def update_at_once(tracker: SlotTracker, time_s: float, facts: Any, _: float) -> None:
+        update(tracker, time_s, facts)
+
+    monkeypatch.setattr(SlotTracker, "update", update_at_once)
+
+
+@pytest.mark.usefixtures("ticks_take_no_time")
 @pytest.mark.parametrize("lift_budgets", [False, True])
 def test_a_slot_has_the_pause_budget_of_the_pod_that_has_it(
     make: Make, *, lift_budgets: bool
@@ -275,6 +287,7 @@ def test_a_slot_has_the_pause_budget_of_the_pod_that_has_it(
     assert (change.rule, change.slot, change.bound) == (GuardRule.POD_PAUSE, 1, 0.0)
 
 
+@pytest.mark.usefixtures("ticks_take_no_time")
 def test_a_slot_is_paused_no_longer_than_its_work_tolerates(make: Make) -> None:
     node = make(controller=Fixed(SlotDesire(paused=True)), max_pause_s=0.5)
     own, tighter = node.pod(1), node.pod(2)
