@@ -210,6 +210,19 @@ def test_whatever_fails_while_a_sample_is_read_is_a_blind_tick_and_never_the_end
     assert len(ticking.node.applied) == 1, "it goes on by itself"
 
 
+def test_a_client_that_waits_for_a_blind_tick_is_told_that_nothing_is_held_back(
+    ticking: Ticking, service: tuple[socket.socket, socket.socket]
+) -> None:
+    ticking.node.broken = ValueError("odd")
+    apply = pb.ApplyRequest(holder="me", lease_s=5.0)
+    ticking.ticker._answer(pb.Command(id=7, apply=apply).SerializeToString())
+    ticking.tick()
+    assert received(service).WhichOneof("kind") == "status", "first, as after any tick"
+    result = received(service).result
+    assert (result.id, result.code) == (7, "UNAVAILABLE")
+    assert "nothing is held back" in result.message
+
+
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit(0)])
 def test_what_is_to_end_the_loop_ends_it(ticking: Ticking, end: BaseException) -> None:
     ticking.node.broken = end

@@ -20,6 +20,10 @@ from stallward.proto.v1 import stallward_pb2 as pb
 
 INVALID: Final = "INVALID_ARGUMENT"
 PRECONDITION: Final = "FAILED_PRECONDITION"
+_BLIND: Final = (
+    "No sample could be read, so nothing is held back. The lease is kept until it ends; why nothing "
+    "could be read is in the status."
+)
 NOT_FOUND: Final = "NOT_FOUND"
 
 
@@ -94,8 +98,13 @@ class CommandHandler:
             return _result(command.id, code=PRECONDITION, message=str(error))
         return None if answer is None else _result(command.id, **answer)
 
-    def after_tick(self, outcome: TickOutcome, now_s: float) -> tuple[bytes, ...]:
-        """Return the answers that waited for a tick: to Apply, and to Load once it is done."""
+    def after_tick(self, outcome: TickOutcome | None, now_s: float) -> tuple[bytes, ...]:
+        """Return the answers that waited for a tick: to Apply, and to Load once it is done.
+
+        Args:
+            outcome: What was decided; ``None`` if no sample could be read.
+            now_s: Monotonic time.
+        """
         tickets, self._applies = self._applies, []
         answers = [self._applied(ticket, outcome, now_s) for ticket in tickets]
         loaded = self._loader.collect(now_s)
@@ -137,7 +146,9 @@ class CommandHandler:
         self._leases.take(request.holder, desired, request.lease_s, now_s)
         self._applies.append(ticket)
 
-    def _applied(self, ticket: int, outcome: TickOutcome, now_s: float) -> bytes:
+    def _applied(self, ticket: int, outcome: TickOutcome | None, now_s: float) -> bytes:
+        if outcome is None:
+            return _result(ticket, code="UNAVAILABLE", message=_BLIND)
         remaining_s = self._leases.remaining_s(now_s)
         answer = pb.ApplyResponse(
             granted=DESIRED_STATE.to_wire(outcome.granted),

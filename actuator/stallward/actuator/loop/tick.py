@@ -360,7 +360,7 @@ class Ticker:
         )
         self._tell(partial(self._answer_after, outcome))
 
-    def _answer_after(self, outcome: TickOutcome) -> None:
+    def _answer_after(self, outcome: TickOutcome | None) -> None:
         now_s = time.monotonic()
         answers = self._commands.after_tick(outcome, now_s)
         if answers or now_s >= self._status_at_s:
@@ -389,8 +389,7 @@ class Ticker:
         self._blind_ticks += 1
         self._status.note_blind(error)
         self._node.release(time.monotonic())
-        if time.monotonic() >= self._status_at_s:
-            self._tell(self._tell_status)
+        self._tell(partial(self._answer_after, None))
 
     def _record(
         self,
