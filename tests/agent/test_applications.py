@@ -137,6 +137,22 @@ def test_a_short_moment_of_danger_moves_no_guarantee() -> None:
     assert shares.divide(worse, wish).applications == before
 
 
+def test_an_application_that_falls_idle_while_it_is_far_does_not_stay_far() -> None:
+    shares = Shares()
+    far, near = application("far", p95_ms=200.0), application("near", p95_ms=9.0)
+    now = after_a_minute(shares, far, near)
+    wish = DesiredState(protected_low_bytes=120 * MIB)
+    first, second = (part.low_bytes or 0 for part in shares.divide(now, wish).applications)
+    assert first > second
+    idle = replace(far, latency=LatencySample())
+    shares.divide(sample(idle, near, time_s=61.0), wish)
+    briefly = shares.divide(sample(idle, near, time_s=62.0), wish).applications
+    assert (briefly[0].low_bytes or 0) > (briefly[1].low_bytes or 0), "it may only stand still"
+    for k in range(600):
+        later = shares.divide(sample(idle, near, time_s=63.0 + k), wish).applications
+    assert later[0].low_bytes == pytest.approx(later[1].low_bytes, rel=0.2)
+
+
 @given(
     held=st.lists(st.integers(0, 4000), min_size=2, max_size=5),
     far=st.lists(st.floats(0.0, 1e6), min_size=5, max_size=5),

@@ -32,6 +32,9 @@ LEAST_DISTANCE: Final = 0.05
 """The p95 over the target that an application has at least when a loan is divided, so that one
 that is idle does not give everything."""
 MOST_DISTANCE: Final = 20.0
+UNHEARD_S: Final = 60.0
+"""The time constant with which an application of which nothing is heard comes to count as one that
+just meets its target. It is long, because one that stands still is not heard of either."""
 
 
 def distance(application: ApplicationSample) -> float | None:
@@ -139,15 +142,15 @@ class Shares:
         elapsed_s = time_s - self._time_s
         elapsed_s = min(max(elapsed_s, 0.0), MAX_ELAPSED_S) if math.isfinite(elapsed_s) else 0.0
         self._time_s = time_s
-        weight = 1.0 - math.exp(-elapsed_s / SMOOTHING_S)
         for index, one in enumerate(applications):
             if not one.group.bound or one.group.memory_usage_bytes is None:
                 self._demands[index] = Demand(FORGET_S)  # what is not there needs nothing
             self._demands[index].update(one.group, elapsed_s)
             far = distance(one)
-            if far is not None and math.isfinite(far):
-                far = min(max(far, LEAST_DISTANCE), MOST_DISTANCE)
-                self._distances[index] += weight * (far - self._distances[index])
+            heard = far is not None and math.isfinite(far)
+            far = min(max(far or 0.0, LEAST_DISTANCE), MOST_DISTANCE) if heard else 1.0
+            weight = 1.0 - math.exp(-elapsed_s / (SMOOTHING_S if heard else UNHEARD_S))
+            self._distances[index] += weight * (far - self._distances[index])
             share = anon_share(one.group)
             if share is not None and abs(share - ANON_SHARE) > ANON_BAND:
                 self._keeps_anon[index] = share > ANON_SHARE
