@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -79,11 +80,11 @@ def test_another_target_and_other_budgets_let_nothing_go() -> None:
         engine.step(make_sample(k))
     memory, resets = engine.memory, default.resets
     budgets = Budgets(max_pause_s=1.0)
-    engine.reconfigure(slo_ms=CONTEXT.slo_ms, budgets=budgets, lacks={})
+    engine.reconfigure(slo_ms=CONTEXT.slo_ms, budgets=budgets, lacks={}, retarget=False)
     assert engine.memory is memory
     assert engine.guard.budgets is budgets
     assert (rule.resets, default.resets) == (1, resets), "they go on as they were"
-    engine.reconfigure(slo_ms=1.0, budgets=budgets, lacks={})
+    engine.reconfigure(slo_ms=1.0, budgets=budgets, lacks={}, retarget=True)
     assert (rule.slo_ms, rule.resets) == (1.0, 1)
     assert default.resets == resets + 1, "it knows no other way to another target"
     outcome = engine.step(make_sample(20))
@@ -94,10 +95,11 @@ def test_another_target_and_other_budgets_let_nothing_go() -> None:
 def test_consent_that_is_given_later_counts_for_what_is_loaded_from_then_on() -> None:
     engine = _engine(Fixed("rule", LIMIT))
     lacks = {Need.THREAD_SLICE: "not allowed"}
-    engine.reconfigure(slo_ms=CONTEXT.slo_ms, budgets=Budgets(), lacks=lacks)
+    same = partial(engine.reconfigure, slo_ms=CONTEXT.slo_ms, budgets=Budgets(), retarget=False)
+    same(lacks=lacks)
     with pytest.raises(ControllerError, match=r"thread_slice \(not allowed\)"):
         engine.install(make_controller("bvt"))
-    engine.reconfigure(slo_ms=CONTEXT.slo_ms, budgets=Budgets(), lacks={})
+    same(lacks={})
     engine.install(make_controller("bvt"))
 
 

@@ -499,19 +499,23 @@ class Engine:
             self._configured.controller.reset(context)
         self._mode = mode
 
-    def reconfigure(self, *, slo_ms: float, budgets: Budgets, lacks: Mapping[Need, str]) -> None:
+    def reconfigure(
+        self, *, slo_ms: float, budgets: Budgets, lacks: Mapping[Need, str], retarget: bool
+    ) -> None:
         """Go on with another latency target and other budgets; what is held stays so.
 
         Args:
-            slo_ms: The target. A controller that cannot go on with another one is reset.
+            slo_ms: The target.
             budgets: The guard's budgets.
             lacks: What the node then lacks, each with the reason, for controllers loaded later.
+            retarget: Whether a target has changed: this one, or that of one of several
+                applications. A controller that cannot go on with another one is reset.
         """
         before = self._settings
         context = replace(before.context, slo_ms=slo_ms, lacks=lacks)
         self._settings = replace(before, context=context, budgets=budgets)
         self.guard = self._settings.make_guard()
-        if slo_ms == before.context.slo_ms:
+        if not retarget:
             return
         self._observer.retarget(slo_ms)
         for controller in self.controllers:

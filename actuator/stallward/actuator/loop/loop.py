@@ -295,14 +295,19 @@ class Loop:
         except StallwardError as error:  # the guardian has read the same before
             sys.stderr.write(f"stallward loop: not reloaded: {error}\n")
             return
-        self._config = config
+        before, self._config = self._config, config
         self._engine.reconfigure(
             slo_ms=config.control.slo_ms,
             budgets=config.guard,
             lacks=self._node.lacks(config.guard),
+            retarget=_targets(config) != _targets(before),
         )
         self._node.reconfigure(config)
         self._ticker.reconfigure(config)
+
+
+def _targets(config: DaemonConfig) -> tuple[float, ...]:
+    return (config.control.slo_ms, *config.targets_ms)
 
 
 def _warm_up_runtime() -> None:
