@@ -143,7 +143,7 @@ class Shares:
         elapsed_s = min(max(elapsed_s, 0.0), MAX_ELAPSED_S) if math.isfinite(elapsed_s) else 0.0
         self._time_s = time_s
         for index, one in enumerate(applications):
-            if not one.group.bound or one.group.memory_usage_bytes is None:
+            if not one.group.runs:
                 self._demands[index] = Demand(FORGET_S)  # what is not there needs nothing
             self._demands[index].update(one.group, elapsed_s)
             far = distance(one)

@@ -88,6 +88,11 @@ class GroupSample:
         return not self.name.startswith(UNBOUND)
 
     @property
+    def runs(self) -> bool:
+        """Whether there is a group with memory; not while a service that it is of has ended."""
+        return self.bound and self.memory_usage_bytes is not None
+
+    @property
     def refaulted_pages(self) -> int | None:
         """File and anonymous refaults; major faults where the kernel does not count refaults."""
         file, anon = self.refault_file_pages, self.refault_anon_pages

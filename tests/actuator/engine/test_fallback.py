@@ -126,10 +126,16 @@ def test_an_essential_signal_that_goes_is_missed(name: str) -> None:
 
 
 def test_the_latencies_of_one_of_several_applications_are_missed() -> None:
-    def tick(number: int, latency: LatencySample | None, name: str = "b") -> Cause | None:
+    def tick(
+        number: int, latency: LatencySample | None, name: str = "b", held: int | None = 1
+    ) -> Cause | None:
+        groups = (
+            GroupSample(name="a", memory_usage_bytes=1),
+            GroupSample(name=name, memory_usage_bytes=held),
+        )
         a, b = (
-            ApplicationSample(name=label, slo_ms=1.0, group=GroupSample(name=group), latency=one)
-            for label, group, one in (("a", "a", LatencySample()), ("b", name, latency))
+            ApplicationSample(name=label, slo_ms=1.0, group=group, latency=one)
+            for label, group, one in zip("ab", groups, (LatencySample(), latency), strict=True)
         )
         fault = engine.step(replace(_whole(number), applications=(a, b))).fault
         return None if fault is None else fault.cause
@@ -144,6 +150,8 @@ def test_the_latencies_of_one_of_several_applications_are_missed() -> None:
     assert tick(6, None, name="b2") != lost, "another pod may not have answered yet"
     assert tick(7, LatencySample(), name="b2") != lost
     assert tick(8, None, name="b2") == lost
+    assert tick(9, None, name="b2", held=None) != lost, "the service was stopped"
+    assert tick(10, None, name="b2") != lost, "it has just been started"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def answered(ratio: float) -> LatencySample:
 
 
 NODE: Final = NodeSample()
-GROUP: Final = GroupSample(name="app")
+GROUP: Final = GroupSample(name="app", memory_usage_bytes=1 << 20)
 SILENT: Final = LatencySample(completed_total=10)
 """No answer since this began."""
 

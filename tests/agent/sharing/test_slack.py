@@ -132,6 +132,8 @@ def test_one_of_two_whose_latencies_are_lost_brings_the_limits_back_at_once() ->
     assert unlimited_s(answered(0.05), None) < 1.0
     gone = GroupSample(name=f"{UNBOUND}other")
     assert unlimited_s(answered(0.05), None, other_group=gone) > 40.0, "none is missing"
+    ended = GroupSample(name="other")
+    assert unlimited_s(answered(0.05), None, other_group=ended) > 40.0, "nor here"
 
 
 def test_a_silence_from_before_a_trial_does_not_end_it() -> None:

@@ -341,7 +341,7 @@ def check_sample(
     present = tuple(value is not None for value in values)
     totals = tuple(values[i] for i in _TOTALS)
     seen = tuple(map(max, memory.seen, present))
-    applications = {one.group.name: one.latency for one in sample.applications if one.group.bound}
+    applications = {one.group.name: one.latency for one in sample.applications if one.group.runs}
     silent = {name for name, latency in applications.items() if latency is None}
     answering = (memory.answering & applications.keys()) | (applications.keys() - silent)
     after = SampleMemory(

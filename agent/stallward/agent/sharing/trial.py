@@ -77,7 +77,7 @@ def all_report(sample: Sample) -> bool:
 
 
 def _latencies(sample: Sample) -> list[LatencySample | None]:
-    each = [one.latency for one in sample.applications if one.group.bound]
+    each = [one.latency for one in sample.applications if one.group.runs]
     return each if sample.applications else [sample.latency]
 
 
