@@ -201,6 +201,15 @@ def test_a_run_does_not_go_on_with_other_settings_or_twins(trained: Training) ->
 
 
 @pytest.mark.slow
+def test_a_run_does_not_go_on_by_other_versions(
+    trained: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{train.__module__}.versions_here", lambda: {"numpy": "0.1"})
+    with pytest.raises(TrainingError, match=r"other versions: numpy .* and not 0\.1"):
+        train([TWIN], TWO_SEEDS, folder=trained.folder)
+
+
+@pytest.mark.slow
 def test_the_seed_is_chosen_by_twins_it_was_not_trained_on(judged: TrainingResult) -> None:
     provenance = judged.policy.provenance
     assert provenance["judged_on"] == ["other"]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +16,7 @@ from stallward.env.simulation.constraints import Constraints
 from stallward.env.twin.inputs.exogenous import scenario_to_json
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.errors import TrainingError
+from stallward.training.parallel.versions import versions_here
 from stallward.training.ppo.args import Args
 from stallward.training.ppo.start import Start
 from stallward.training.selection.rollout import Arm, allow_as_much
@@ -139,11 +138,5 @@ def provenance_of(
             if is_synthetic(t)
         },
         "groups": {t.scenario.name: len(t.scenario.slots) for t in twins},
-        "versions": {
-            "python": platform.python_version(),
-            **{
-                name: version(name)
-                for name in ("stallward", "stable-baselines3", "torch", "numpy")
-            },
-        },
+        "versions": versions_here(),
     }

@@ -42,6 +42,7 @@ from stallward.training.network.arrays import (
 )
 from stallward.training.parallel.executor import Executor, Job, time_for_each
 from stallward.training.parallel.local_processes import LOCAL
+from stallward.training.parallel.versions import difference, versions_here
 from stallward.training.ppo.args import Args, TrainingResult
 from stallward.training.ppo.callback import (
     BestActor,
@@ -185,6 +186,12 @@ def _kept_seeds(
                 f"{seed_folder} was trained on other twins, with other settings or from another "
                 "start.",
                 next_step="Name a new directory with --out, or take the same settings.",
+            )
+        other = difference(versions_here(), policy.provenance.get("versions", {}))
+        if other:
+            raise TrainingError(
+                f"{seed_folder} was trained by other versions: {other}.",
+                next_step="Name a new directory with --out, or take the same versions.",
             )
         policies[seed] = policy
     return policies

@@ -20,6 +20,7 @@ from stallward.research.search.study import Study
 from stallward.research.search.trials import JOURNAL_FILE, TRIALS_FILE, Trial, TrialLog
 from stallward.training.parallel.executor import Executor
 from stallward.training.parallel.local_processes import LOCAL
+from stallward.training.parallel.versions import versions_here
 from stallward.training.pipeline.outputs import check_writable
 from stallward.training.pipeline.train import load_twins, refuse_held_out, validation_twins
 from stallward.training.ppo.args import Args
@@ -130,6 +131,7 @@ def _identity(
         "sampler": asdict(space.sampler),
         "seed": args.seed,
         "training": recipe_sha256((*twins, *validation), args),
+        "versions": versions_here(),
     }
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
