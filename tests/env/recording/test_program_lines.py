@@ -110,6 +110,22 @@ def test_a_failure_needs_no_time_of_completion() -> None:
     assert requests.ok.tolist() == [False]
 
 
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (LOAD, "1 1 1.5 1\n2 2 - 0\n3 3 timeout 1\n"),
+        (LatencyLines(path="x", start="0", end="1"), "1 1.5\n2 failed\n3 KO\n"),
+        (LatencyLines(path="x", start="0", latency="1", ok="2"), "1 .5 200\n2 - 502\n3 - 504\n"),
+    ],
+)
+def test_a_failure_whose_end_or_latency_is_no_number_is_kept(
+    source: LatencyLines, text: str
+) -> None:
+    requests = parse_requests(text, source)
+    assert requests.scheduled_s.tolist() == [1.0, 2.0, 3.0]
+    assert requests.ok.tolist() == [True, False, False]
+
+
 def test_a_quoted_message_with_the_separator_shifts_no_column() -> None:
     source = LatencyLines(path="x", start="0", latency="1", ok="4", separator=",")
     text = '1,0.1,200,"OK",true\n2,30,Non HTTP,"Read timed out, host",false\n"3","0.2",,,true\n'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Iterable
@@ -108,23 +109,20 @@ def _request_reader(
         try:
             fields = splitter.split(line)
             start = number(fields, source.start, source.time_unit_s)
-            end = number(fields, source.end, source.time_unit_s, split=source.end_us is not None)
             sent = number(fields, source.sent, source.time_unit_s)
-            extra = number(fields, source.end_us, 1e-6, split=True)
             word = None if ok_name is None else fields.whole(ok_name)
+            words = (fields.word(name) for name in (source.end, source.latency) if name)
             ok = word is None or outcome.is_answered(word)
-            latency = None
-            if source.latency is not None:
-                text = fields.whole(source.latency, with_unit=True)
-                if text is None or outcome.is_failure(text):
-                    ok, latency = False, 0.0  # it has no latency, but a time
-                else:
-                    unit = None if unit_name is None else fields.word(unit_name)
-                    latency = latency_s(text, source.latency_unit_s, unit=unit)
+            ok = ok and not any(map(outcome.is_failure, filter(None, words)))
+            end = latency = None
+            failed_may_lack = contextlib.nullcontext() if ok else contextlib.suppress(ValueError)
+            with failed_may_lack:
+                end = completion(fields)
+            with failed_may_lack:
+                latency = given_latency(fields)
         except ValueError:
             return None
-        if end is not None and extra is not None:
-            end += extra
+        latency = 0.0 if latency is None and not ok else latency  # it has a time all the same
         if start is None and end is not None and latency is not None:
             start = end - latency
         if end is None and start is not None and latency is not None:
@@ -135,6 +133,16 @@ def _request_reader(
         if ok and not 0.0 <= end - start < _MOST_S:
             return None
         return start, start if sent is None else sent, end, float(ok)
+
+    def completion(fields: LineFields) -> float | None:
+        end = number(fields, source.end, source.time_unit_s, split=source.end_us is not None)
+        extra = number(fields, source.end_us, 1e-6, split=True)
+        return end if end is None or extra is None else end + extra
+
+    def given_latency(fields: LineFields) -> float | None:
+        text = None if source.latency is None else fields.whole(source.latency, with_unit=True)
+        unit = None if unit_name is None else fields.word(unit_name)
+        return None if text is None else latency_s(text, source.latency_unit_s, unit=unit)
 
     def number(
         fields: LineFields, name: str | None, unit: float, *, split: bool = False
