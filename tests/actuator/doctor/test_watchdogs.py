@@ -90,6 +90,12 @@ def test_files_of_a_unit_count_as_systemd_orders_them(tmp_path: Path) -> None:
     assert watchdog_of("a.service", tmp_path) == 30.0
     unit(tmp_path, "etc/systemd/system/a.service.d/30.conf", "[Service]\nWatchdogSec=\n")
     assert watchdog_of("a.service", tmp_path) is None, "it has the same name, and unsets it"
+    unit(tmp_path, "usr/local/lib/systemd/system/b.service", "[Service]\nWatchdogSec=6\n")
+    assert watchdog_of("b.service", tmp_path) == 6.0, "an administrator installed it"
+    unit(tmp_path, "usr/lib/systemd/system/b.service", "[Service]\nWatchdogSec=9\n")
+    assert watchdog_of("b.service", tmp_path) == 6.0
+    unit(tmp_path, "run/systemd/transient/c.service", "[Service]\nWatchdogSec=4000000us\n")
+    assert watchdog_of("c.service", tmp_path) == 4.0, "of systemd-run"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,10 @@ from stallward.actuator.doctor.node_facts import MOST_GROUPS, text_of
 from stallward.actuator.kernel.cgroups import Walk
 from stallward.actuator.kernel.hierarchies import detect
 
-_FOLDERS: Final = ("etc/systemd/system", "run/systemd/system", "usr/lib/systemd/system")
+_FOLDERS: Final = (
+    *("run/systemd/transient", "etc/systemd/system", "run/systemd/system"),
+    *("usr/local/lib/systemd/system", "usr/lib/systemd/system"),
+)
 _SECTION: Final = re.compile(r"\[([^\]]+)\]")
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _UNITS_S: Final = {
