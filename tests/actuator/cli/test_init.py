@@ -159,6 +159,18 @@ def test_a_name_that_a_shell_would_run_is_quoted(
     assert words[words.index("--background") + 1] == name
 
 
+def test_a_name_that_several_groups_end_with_is_refused_with_their_names(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("a.slice/web.service", "b.slice/web.service")
+    groups = tuple(Workload(name=name, is_group=True, memory_bytes=9 * MIB) for name in names)
+    found = Survey(kind="v2", why="All are there.", workloads=groups)
+    monkeypatch.setattr("stallward.actuator.cli.init.survey", lambda _: found)
+    assert main(["init", "--protect", "web.service"]) == MISTAKE
+    said = capsys.readouterr().err
+    assert "'web.service' may be a.slice/web.service or b.slice/web.service." in said
+
+
 @pytest.mark.usefixtures("ungrouped")
 def test_it_writes_a_configuration_that_the_daemon_takes(
     programs: tuple[int, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]

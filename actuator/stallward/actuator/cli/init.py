@@ -184,13 +184,12 @@ def _first(values: Set[str] | Set[int] | Set[Path], most: int) -> str:
 
 
 def _chosen(found: Survey, name: str) -> Workload:
-    workload = found.find(name)
-    if workload is None:
-        raise UsageError(
-            f"{name!r} is nothing that runs here and holds memory.",
-            next_step="`stallward init` lists the names.",
-        )
-    return workload
+    meant = found.find(name)
+    if len(meant) != 1:
+        which = " or ".join(one.name for one in meant)
+        what = f"may be {which}" if which else "is nothing that runs here and holds memory"
+        raise UsageError(f"{name!r} {what}.", next_step="`stallward init` lists the names.")
+    return meant[0]
 
 
 def _as_chosen(one: Workload) -> ChosenWorkload:

@@ -71,13 +71,11 @@ class Survey:
     workloads: tuple[Workload, ...]
     """Those that serve first, and of these and the others the largest."""
 
-    def find(self, name: str) -> Workload | None:
-        """The workload of a name, or whose last part it is if there is only one such."""
+    def find(self, name: str) -> tuple[Workload, ...]:
+        """The workload of a name, or those whose last part it is."""
         exact = [one for one in self.workloads if one.name == name.strip("/")]
         last = [one for one in self.workloads if one.name.rpartition("/")[2] == name]
-        if exact:
-            return exact[0]
-        return last[0] if len(last) == 1 else None
+        return tuple(exact[:1] or last)
 
 
 def survey(paths: Paths, least_bytes: int = LEAST_BYTES) -> Survey:
