@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from profile_files import profile_file
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import config_toml, load_config
@@ -28,6 +29,7 @@ from stallward.actuator.errors import FramesError
 from stallward.actuator.latency.config import LinesLatency, PrometheusLatency
 from stallward.actuator.record.frames import FrameWriter
 from stallward.agent.action_table import SET_POINTS
+from stallward.agent.desired import DEFAULT_FLOOR_BYTES
 from stallward.agent.errors import StallwardError, UsageError
 from stallward.agent.latency_histogram import middle_ms
 from stallward.env.errors import RecordingError
@@ -117,6 +119,20 @@ def _convert(node: Path, **options: Any) -> tuple[Converted, list[Recording]]:
     made = convert_frames(node, node / "out", config=config, name="edge", **options)
     assert sorted((node / "out").iterdir()) == list(made.recordings)
     return made, [load_recording(path) for path in made.recordings]
+
+
+def test_a_floor_of_a_profile_is_that_of_the_daemon(node: Path) -> None:
+    path = node / "stallward.toml"
+    config = load_config(path)
+    profile = profile_file(node / "training.json", working_set_mib=123, least_mib=45)
+    slot = replace(config.background[0], floor_bytes=DEFAULT_FLOOR_BYTES, profile=profile)
+    # That of the application, which no recording needs, may be on the node alone.
+    protected = ProtectedConfig(group="edge/app", profile=node / "not-here.json")
+    path.write_text(config_toml(replace(config, protected=protected, background=(slot,))))
+    _leave(node, _ticks(500.0, 100.0))
+    _log(node, (400.0, 700.0))
+    _, (recording,) = _convert(node)
+    assert recording.run.slot_floors_bytes == (45 << 20,)
 
 
 @pytest.mark.parametrize("clock_s", [0.0, BOOT_S], ids=["since-boot", "unix-time"])

@@ -5,6 +5,7 @@ Only who starts or changes a daemon does so; undoing what one did must not need 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,8 +26,13 @@ def with_profiles(config: DaemonConfig) -> DaemonConfig:
     return replace(
         config,
         protected=_all_protected(config),
-        background=tuple(_slot(i, slot) for i, slot in enumerate(config.background)),
+        background=slots_with_profiles(config.background),
     )
+
+
+def slots_with_profiles(slots: Iterable[SlotConfig]) -> tuple[SlotConfig, ...]:
+    """The same for the background alone; see :func:`with_profiles`."""
+    return tuple(_slot(i, slot) for i, slot in enumerate(slots))
 
 
 def _all_protected(config: DaemonConfig) -> ProtectedConfig | tuple[ProtectedConfig, ...]:

@@ -13,7 +13,7 @@ import re
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import date
 from itertools import dropwhile
 from pathlib import Path
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import load_config
+from stallward.actuator.config.profiles import slots_with_profiles
 from stallward.actuator.latency.config import LatencyConfig, LinesLatency
 from stallward.actuator.record.frames import extent
 from stallward.actuator.record.reading import frames_file, read_ticks
@@ -440,6 +441,7 @@ def convert_frames(
         raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
     file = frames_file(source)
     settings = load_config(config)
+    settings = replace(settings, background=slots_with_profiles(settings.background))
     trace = cut(read_ticks(file), most_piece_s, by_clock=days is not None)
     other_days_s = trace.keep(*(days or (None, None)))
     left_out: dict[str, float] = defaultdict(float)
