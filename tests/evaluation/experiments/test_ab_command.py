@@ -116,3 +116,18 @@ def test_a_number_of_pairs_that_can_show_nothing_is_named(
     assert [plan.pairs for plan in started] == [int(options[1])]
     said = f"With fewer than {least} pairs no difference is certain, however large.\n"
     assert capsys.readouterr().err == (said if least else "")
+
+
+def test_a_treatment_is_for_the_node_whatever_folder_is_called_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started: list[ExperimentPlan] = []
+    client = SimpleNamespace(experiments=SimpleNamespace(start=started.append))
+    monkeypatch.setattr(ab, "connect", lambda _: nullcontext(client))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-node").mkdir()
+    (tmp_path / "new.onnx").touch()
+    assert main(["ab", "start", "--baseline", "new.onnx", "--treatment", "my-node"]) == 0
+    (plan,) = started
+    assert plan.treatment.policy == "my-node"
+    assert plan.baseline.policy == str(tmp_path / "new.onnx")

@@ -109,11 +109,16 @@ def load(
     socket: Socket = DEFAULT_SOCKET,
 ) -> None:
     """Load a policy into the daemon; it starts off."""
+    with connect(socket) as client:
+        loaded = client.load(on_node(policy))
+    output.line(f"loaded {loaded.name} (sha256 {loaded.sha256[:12]}); it is off")
+
+
+def on_node(policy: str) -> str:
+    """A policy as the daemon takes it: a file here by its whole path."""
     # Path.is_file raises where a name is too long for a file, as that of a controller may be.
     is_file = specification_of(policy) is None and os.path.isfile(policy)  # noqa: PTH113
-    with connect(socket) as client:
-        loaded = client.load(str(Path(policy).resolve()) if is_file else policy)
-    output.line(f"loaded {loaded.name} (sha256 {loaded.sha256[:12]}); it is off")
+    return str(Path(policy).resolve()) if is_file else policy
 
 
 def mode(

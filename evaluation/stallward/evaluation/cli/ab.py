@@ -13,6 +13,7 @@ import typer
 from stallward.actuator.cli import output
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Nodes, Socket, connect, on_many_nodes
 from stallward.actuator.cli.options import Json
+from stallward.actuator.cli.policies import on_node
 from stallward.actuator.cli.status_text import phase_text
 from stallward.actuator.experiments.block_tally import Loss
 from stallward.actuator.experiments.plan import Candidate, ExperimentPlan, PrimaryMeasure
@@ -71,9 +72,9 @@ def start(
     the end. It stops if the treatment certainly keeps the target less often than --margin allows.
     With --nodes it is started on many nodes or on none; which treatment each runs is drawn.
     """
-    treatments = tuple(Candidate(policy=_on_node(one)) for one in treatment or [""])
+    treatments = tuple(Candidate(policy=on_node(one)) for one in treatment or [""])
     wanted = ExperimentPlan(
-        baseline=Candidate(policy=_on_node(baseline)),
+        baseline=Candidate(policy=on_node(baseline)),
         treatment=treatments[0],
         pairs=pairs,
         block_s=block_seconds,
@@ -151,11 +152,6 @@ def primary_measure(name: str) -> PrimaryMeasure:
             next_step=f"Choose one of: {', '.join(PrimaryMeasure)}.",
         )
     return PrimaryMeasure(name)
-
-
-def _on_node(policy: str) -> str:
-    """The name of a policy for the daemon: files need a whole path."""
-    return str(Path(policy).resolve()) if policy and Path(policy).exists() else policy
 
 
 def _experiment(socket: Path) -> Experiment:
