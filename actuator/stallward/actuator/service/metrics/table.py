@@ -185,7 +185,7 @@ METRICS: Final = (
     ),
     Metric(
         "stallward_application_latency_step_seconds",
-        "The step in which its source gives latencies; absent where there is none.",
+        "The step of the latencies in its log; absent where there is none.",
         labels=("application",),
     ),
     Metric(
@@ -208,7 +208,7 @@ METRICS: Final = (
     ),
     Metric(
         "stallward_latency_step_seconds",
-        "The step in which the source gives latencies; absent where there is none.",
+        "The step of the latencies in the log; absent where there is none.",
     ),
     Metric(
         "stallward_latency_rejected_total",
