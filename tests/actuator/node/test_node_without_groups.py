@@ -303,3 +303,25 @@ def test_the_protected_tree_keeps_a_group_from_being_paused(programs: Programs) 
     batch.members.update(app.members)  # as if the group had been given one of its processes
     assert exempt.within(batch) in app.pids()
     targets.forest.close()
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_no_slot_takes_a_process_of_any_of_several_applications(
+    programs: Programs, place: int
+) -> None:
+    settle(programs)
+    protected = [
+        ProtectedConfig(
+            name="web", processes=ProcessesConfig(pidfile=programs.folder / "app.pid")
+        ),
+        ProtectedConfig(name="db", processes=ProcessesConfig(pids=(programs.batch.pid,))),
+    ]
+    worker = max(session(programs.app))
+    slot = SlotConfig(name="job", processes=ProcessesConfig(pids=(worker,)))
+    ordered = (protected[place], protected[1 - place])
+    targets = find_targets(programs.config(protected=ordered, background=(slot,)))
+    assert targets.forest is not None
+    targets.forest.refresh()
+    assert set(targets.applications[place].pids()) == session(programs.app)
+    assert targets.slots[0].pids() == ()
+    targets.forest.close()

@@ -123,8 +123,6 @@ def _named(proc: Path, pid: int, status: os.stat_result) -> ProcessRef | None:
     return ProcessRef(pid=pid, start_time_ticks=ticks)
 
 
-PROTECTED_TREE: Final = 0
-"""The place of the protected application's tree among the trees."""
 PERIOD_S: Final = 0.25
 FIRST_PASS_S: Final = 2.0
 """How long a daemon that starts waits for the first pass, which looks at all processes."""
@@ -228,6 +226,7 @@ class RootFinder:
     Args:
         proc: The /proc directory.
         wanted: The trees, in order; ``None`` stands for a cgroup.
+        applications: How many of them, the first ones, are protected.
         before_ticks: Processes given by pid must have started before this (field 22 of stat), so
             that a loop that is started again does not take over a pid that is used again.
 
@@ -239,6 +238,7 @@ class RootFinder:
         self,
         proc: Path,
         wanted: Sequence[ProcessesConfig | None],
+        applications: int = 1,
         *,
         before_ticks: int | None = None,
     ) -> None:
@@ -254,8 +254,7 @@ class RootFinder:
         self._thread: threading.Thread | None = None
         for tree, spec in enumerate(wanted):
             if spec is not None and spec.command is not None:
-                of_one_user = tree == PROTECTED_TREE
-                self._commands.append(_Command(tree, spec, of_one_user=of_one_user))
+                self._commands.append(_Command(tree, spec, of_one_user=tree < applications))
             elif spec is not None and spec.pidfile is not None:
                 self._files.append(PidFile(tree, spec.pidfile))
             for pid in spec.pids if spec is not None else ():

@@ -7,8 +7,8 @@ its process group, where a member leads or led that. A process that leaves both 
 refreshes is missed unless its command line matches; only a cgroup misses none.
 
 Pid 1, kernel threads, the daemon's own processes, its ancestors and processes that the
-configuration protects are never in a tree. A process belongs to one tree: to the protected
-application's if it descends from it, else to the one whose root is nearest.
+configuration protects are never in a tree. A process belongs to one tree: to that of the first
+protected application that it descends from, else to the one whose root is nearest.
 """
 
 from __future__ import annotations
@@ -19,12 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.kernel.process_roots import (
-    PROTECTED_TREE,
-    OwnProcesses,
-    RootFinder,
-    TreeRoot,
-)
+from stallward.actuator.kernel.process_roots import OwnProcesses, RootFinder, TreeRoot
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.kernel.process_table import ProcessTable, Seen, read_seen
 from stallward.agent.desired import ProcessRef
@@ -72,9 +67,9 @@ class Forest:
 
     Args:
         proc: The /proc directory.
-        wanted: The protected application's processes first, then each slot's, in order; ``None``
-            where the place is a cgroup.
+        wanted: The processes of each application, then of each slot; ``None`` for a cgroup.
         names: The names of the trees.
+        applications: How many of them are protected.
         exempt: Returns further pids that are never in a tree; called at every refresh that finds
             new processes.
         before_ticks: See :class:`~stallward.actuator.kernel.process_roots.RootFinder`.
@@ -89,12 +84,14 @@ class Forest:
         wanted: Sequence[ProcessesConfig | None],
         names: Sequence[str],
         *,
+        applications: int = 1,
         exempt: Callable[[], frozenset[int]] = frozenset,
         before_ticks: int | None = None,
     ) -> None:
         self._proc = proc
         self._exempt = exempt
-        self._finder = RootFinder(proc, wanted, before_ticks=before_ticks)
+        self._applications = applications
+        self._finder = RootFinder(proc, wanted, applications, before_ticks=before_ticks)
         self._table = ProcessTable(proc)
         self._own = OwnProcesses(proc)
         self.trees = tuple(
@@ -239,7 +236,7 @@ class Forest:
             return
         if self._untouchable(root, self._exempt()):
             return
-        if self._tree_of.get(ref.pid) == PROTECTED_TREE:
+        if self._is_protected(ref.pid) and self._tree_of[ref.pid] <= place:
             return
         self._roots[ref] = place
         children: dict[int, list[Seen]] = {}
@@ -268,9 +265,12 @@ class Forest:
         """Whether a descendant goes into the tree at ``place`` with its parent."""
         if self._untouchable(child, exempt) or self._tree_of.get(child.pid) == place:
             return False
-        if place == PROTECTED_TREE:
-            return True
-        return self._tree_of.get(child.pid) != PROTECTED_TREE and child.ref not in self._roots
+        if place < self._applications or self._is_protected(child.pid):
+            return place < self._tree_of.get(child.pid, place + 1)
+        return child.ref not in self._roots
+
+    def _is_protected(self, pid: int) -> bool:
+        return self._tree_of.get(pid, self._applications) < self._applications
 
     def _retire(self) -> None:
         """Forget ended members whose pid is not a member's session or group any more."""

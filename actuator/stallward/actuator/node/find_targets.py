@@ -177,6 +177,7 @@ def _forest(
         config.node.proc,
         wanted,
         [target.name for target in targets],
+        applications=len(config.applications),
         exempt=exempt,
         before_ticks=_ticks(daemon_start_s),
     )
