@@ -28,6 +28,8 @@ class Loop(threading.Thread):
         """Where it finds policies that were pushed."""
         self.unit = ""
         """The unit in which the only slot counts its work; empty for processor time."""
+        self.applications: tuple[str, ...] = ()
+        """The names of the applications, where there are several."""
         self.send_status()
         self.start()
 
@@ -58,8 +60,11 @@ class Loop(threading.Thread):
             record.sample.latency.completed = 5
             record.sample.latency.p95_ms = p95_ms
             record.sample.latency.max_ms = p95_ms if longest_ms is None else longest_ms
-            record.sample.latency.new_requests.buckets.extend((300, 500))
-            record.sample.latency.new_requests.counts.extend((97, 3))
+            # Of several, none are those of all together.
+            own = [record.sample.applications.add(name=name) for name in self.applications]
+            for latency in [one.latency for one in own] or [record.sample.latency]:
+                latency.new_requests.buckets.extend((300, 500))
+                latency.new_requests.counts.extend((97, 3))
         self.connection.send(frame_tick(record.SerializeToString()))
 
     def end(self) -> None:

@@ -74,6 +74,18 @@ def test_an_experiment_says_in_which_unit_work_was_counted(node: Node, tmp_path:
         assert block.background_cores == pytest.approx(0.5), "it is kept, too"
 
 
+def test_the_requests_of_all_of_several_applications_are_those_of_a_block(
+    node: Node, tmp_path: Path
+) -> None:
+    node.loop.applications = ("db", "web")
+    node.client.experiments.start(plan(tmp_path, pairs=1))
+    ended = node.until(lambda seen: seen.progress is not Progress.RUNNING, lambda _: 20.0)
+    for block in ended.blocks:
+        assert block.latencies == LatencyHistogram(
+            buckets=(300, 500), counts=(2 * 97 * BLOCK_S, 2 * 3 * BLOCK_S)
+        )
+
+
 def test_the_status_says_where_it_is_and_other_changes_are_refused_meanwhile(
     node: Node, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ from stallward.actuator.experiments.wire import HISTOGRAM, Phase
 from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.service.arm_switch import ArmSwitch, LoadRefusedError
 from stallward.actuator.service.loop_link import LoopLink
+from stallward.agent.latency_histogram import merged
 from stallward.proto.v1 import stallward_pb2 as pb
 
 _LEAST_SILENCE_S: Final = 2.0
@@ -297,13 +298,12 @@ class ExperimentRunner:
 
 def _facts(record: pb.TickRecord, cpu: BackgroundCpu, *, fits: bool) -> TickFacts:
     latency, slots = record.sample.latency, record.sample.slots
-    used = [
-        (slot.name, slot.cpu_usage_us if slot.HasField("cpu_usage_us") else None) for slot in slots
-    ]
+    used = [(s.name, s.cpu_usage_us if s.HasField("cpu_usage_us") else None) for s in slots]
     work = record.sample.work
     units = {one.unit for one in work}
     one_unit = len(work) == len(slots) and len(units) == 1
-    counted = latency.HasField("new_requests")
+    parts = [one.latency for one in record.sample.applications] or [latency]  # of each its own
+    new = [HISTOGRAM.from_wire(one.new_requests) for one in parts if one.HasField("new_requests")]
     return TickFacts(
         time_s=record.time_s,
         p95_ms=latency.p95_ms if latency.HasField("p95_ms") else None,
@@ -313,7 +313,7 @@ def _facts(record: pb.TickRecord, cpu: BackgroundCpu, *, fits: bool) -> TickFact
         work=tuple(SlotTotals(units=one.units, known_s=one.known_s) for one in work)
         if one_unit
         else (),
-        new_requests=HISTOGRAM.from_wire(latency.new_requests) if counted else None,
+        new_requests=merged(new) if new else None,
         fallback=record.fallback,
         leased=record.decision.leased,
         fits=fits,
