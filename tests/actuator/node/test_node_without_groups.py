@@ -325,3 +325,18 @@ def test_no_slot_takes_a_process_of_any_of_several_applications(
     assert set(targets.applications[place].pids()) == session(programs.app)
     assert targets.slots[0].pids() == ()
     targets.forest.close()
+
+
+def test_one_of_several_applications_without_latencies_is_told_where_to_name_them(
+    programs: Programs,
+) -> None:
+    pids = (("web", programs.app.pid), ("db", programs.batch.pid))
+    protected = tuple(
+        ProtectedConfig(name=name, processes=ProcessesConfig(pids=(pid,))) for name, pid in pids
+    )
+    node = Node(programs.config(protected=protected, background=()), lambda *_entries: None)
+    node.read(0, time.monotonic())
+    assert "latency of db: off in the configuration (add a [protected.latency] section)" in (
+        node.problems()
+    )
+    assert node.close()

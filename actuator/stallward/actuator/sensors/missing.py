@@ -130,11 +130,11 @@ def _absent_latencies(sampler: Sampler, sample: Sample) -> Iterator[Absence]:
     for one, (signal, latency) in zip(
         sampler.applications, several or [("latency", sample.latency)], strict=True
     ):
-        if latency is None:
-            source = one.latency_source
-            detail = "add a [latency] section" if source is None else source.fault
-            why = Why.OFF if source is None else Why.UNREADABLE
-            yield Absence(signal=signal, why=why, detail=detail)
+        if latency is None and (source := one.latency_source) is not None:
+            yield Absence(signal=signal, why=Why.UNREADABLE, detail=source.fault)
+        elif latency is None:
+            add = f"add a [{'protected.' if several else ''}latency] section"
+            yield Absence(signal=signal, why=Why.OFF, detail=add)
 
 
 def broken(absent: Iterable[Absence], faults: Sequence[str] = ()) -> tuple[str, ...]:
