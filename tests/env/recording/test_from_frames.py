@@ -28,6 +28,7 @@ from stallward.actuator.config.tables import (
 from stallward.actuator.errors import FramesError
 from stallward.actuator.latency.config import LinesLatency, PrometheusLatency
 from stallward.actuator.record.frames import FrameWriter
+from stallward.actuator.targets.config import PodConfig
 from stallward.agent.action_table import SET_POINTS
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES
 from stallward.agent.errors import StallwardError, UsageError
@@ -38,6 +39,7 @@ from stallward.env.recording.applications import application_samples
 from stallward.env.recording.from_frames import Converted, convert_frames
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.env.recording.stored import RecordingFolder
+from stallward.env.twin.estimate.exogenous import estimate_exogenous
 from stallward.evaluation.cli import main
 from stallward.evaluation.measures.block_measures import measure_recording
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -500,6 +502,35 @@ def test_the_command_writes_the_recordings_and_a_summary(
     assert load_recording(out / "0001-ppo").run.scenario == "edge"
     assert main(command) == 2
     assert "--out" in capsys.readouterr().err
+
+
+def test_pods_that_come_and_go_are_no_other_configuration(node: Path) -> None:
+    config = load_config(node / "stallward.toml")
+    background = tuple(
+        SlotConfig(name=f"batch-{number}", pod=PodConfig(role="background")) for number in (1, 2)
+    )
+    (node / "stallward.toml").write_text(config_toml(replace(config, background=background)))
+    first, then = (_ticks(500.0 + 100.5 * k, 100.0, units_per_s=None) for k in range(2))
+    for number, tick in enumerate([*first, *then]):
+        tick.sequence = number
+        pod = f"kubepods.slice/kubepods-besteffort.slice/pod{1 + (tick.time_s > 600.2)}.slice"
+        tick.sample.slots[0].name = pod
+        tick.sample.slots.add(name="stallward-unbound/batch-2")
+        tick.sample.slot_states.add()
+    _leave(node, first, then)
+    _log(node, (400.0, 800.0))
+    made, recordings = _convert(node)
+    assert [one.run.end_s - one.run.start_s for one in recordings] == [100.0, 100.0]
+    assert made.left_out_s == ()
+    for one in recordings:
+        assert one.units.rate_per_s(0, one.run.start_s, one.run.end_s) == pytest.approx(0.5)
+        assert one.units.rate_per_s(1, one.run.start_s, one.run.end_s) == 0.0, (
+            "an empty slot does no work"
+        )
+    assert [slot.units_per_s > 0.4 for slot in estimate_exogenous("edge", recordings).slots] == [
+        True,
+        False,
+    ]
 
 
 def test_a_pod_says_of_which_node_it_is(node: Path) -> None:

@@ -32,6 +32,7 @@ from stallward.actuator.work.config import CPU_UNIT
 from stallward.agent.action_table import SET_POINTS
 from stallward.agent.errors import UsageError
 from stallward.agent.latency_histogram import middle_ms
+from stallward.agent.sample import UNBOUND
 from stallward.agent.schema.file_kinds import other_kind_of
 from stallward.env.errors import RecordingError
 from stallward.env.recording.node_facts import node_of_memory, versions
@@ -282,8 +283,12 @@ def slot_units(
     # The counter, or what reads it, was started again, or the slot has another pod.
     anew = (grown < 0.0) | (known < 0.0) | (groups[1:] != groups[:-1])
     grown, known = np.where(anew, 0.0, grown), np.where(anew, 0.0, np.minimum(known, span_s))
-    if known.sum() <= 0.0:
-        return SlotUnits(unit=unit, time_s=np.zeros(0), units=np.zeros(0), unknown_share=1.0)
+    if known.sum() <= 0.0:  # an empty slot has done no work
+        names = {one.name for tick in ticks for one in tick.sample.slots[slot : slot + 1]}
+        empty = bool(names) and all(name.startswith(UNBOUND) for name in names)
+        ends_s = np.array([start_s, end_s] if empty else [], dtype=np.float64)
+        share = float(not empty)
+        return SlotUnits(unit=unit, time_s=ends_s, units=0.0 * ends_s, unknown_share=share)
     rate_per_s = grown.sum() / known.sum()
     done = np.cumsum(grown + rate_per_s * (span_s - known), dtype=np.float64)
     before_s, after_s = max(read_s[0] - start_s, 0.0), max(end_s - read_s[-1], 0.0)
@@ -532,7 +537,7 @@ def _usable(
         )
     usable = []
     for piece in trace.pieces:
-        if piece.configuration != last:
+        if piece.configuration.lasting != last.lasting:
             left_out[_OTHER] += piece.length_s
         elif piece.length_s < LEAST_S:
             left_out[_SHORT] += piece.length_s

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import Final
 
+from stallward.agent.sample import UNBOUND
 from stallward.proto.v1 import stallward_pb2 as pb
 
 LEAST_S: Final = 60.0
@@ -18,6 +19,13 @@ _STEP_S: Final = 0.2
 _IDLE_BYTES: Final = 1 << 20
 """A group without processes may keep some pages."""
 _DAY_S: Final = 86_400.0
+
+
+def lasting_name(slot: str) -> str:
+    """The name of a slot; empty for a slot of pods, which has the name of the pod that is there."""
+    # One that several pods share, and the group that every pod is below.
+    of_pods = slot.startswith((UNBOUND, "pods:")) or "kubepods" in slot
+    return "" if of_pods else slot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +45,11 @@ class Configuration:
     def names(self) -> tuple[str, ...]:
         """The names of the applications; empty where there is one."""
         return tuple(name for name, _ in self.applications)
+
+    @property
+    def lasting(self) -> Configuration:
+        """The same whichever pods the slots have."""
+        return replace(self, groups=tuple(map(lasting_name, self.groups)))
 
     @classmethod
     def of(cls, tick: pb.TickRecord) -> Configuration:

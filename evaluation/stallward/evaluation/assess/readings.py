@@ -18,15 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.actuator.record.reading import frames_file, read_ticks
-from stallward.agent.sample import UNBOUND
+from stallward.env.recording.pieces import lasting_name
 from stallward.evaluation.errors import MeasureError
 from stallward.proto.v1 import stallward_pb2 as pb
 
 Array = NDArray[np.float64]
-_SHARED_BY_PODS: Final = "pods:"
-"""What the name of a slot that several pods share begins with."""
-_GROUPS_OF_PODS: Final = "kubepods"
-"""What the group of every pod is below."""
 MOST_GAP_S: Final = 5.0
 """After a longer time without a tick nothing is known of the time between."""
 
@@ -120,7 +116,7 @@ def readings_of_ticks(ticks: Iterable[pb.TickRecord], source: str) -> Readings:
         changed = ours_ms != target_ms and not math.isnan(ours_ms)
         now = {one.name: one.slo_ms for one in tick.sample.applications}
         changed = changed or now != applications
-        slots = tuple(_lasting_name(slot.name) for slot in tick.sample.slots)
+        slots = tuple(lasting_name(slot.name) for slot in tick.sample.slots)
         if before is None or changed or slots != known:
             rows, controllers, target_ms = array("d"), {}, ours_ms
         applications, known = now, slots
@@ -146,12 +142,6 @@ def readings_of_ticks(ticks: Iterable[pb.TickRecord], source: str) -> Readings:
         controllers=tuple(controllers),
         applications=tuple(applications),
     )
-
-
-def _lasting_name(slot: str) -> str:
-    """The name of a slot; empty for a slot of pods, which has the name of the pod that is there."""
-    of_pods = slot.startswith((UNBOUND, _SHARED_BY_PODS)) or _GROUPS_OF_PODS in slot
-    return "" if of_pods else slot
 
 
 def _apart(before: pb.TickRecord, tick: pb.TickRecord) -> bool:
