@@ -336,7 +336,15 @@ def test_one_of_several_applications_without_latencies_is_told_where_to_name_the
     )
     node = Node(programs.config(protected=protected, background=()), lambda *_entries: None)
     node.read(0, time.monotonic())
-    assert "latency of db: off in the configuration (add a [protected.latency] section)" in (
-        node.problems()
-    )
+    off = "latency of web, latency of db: off in the configuration"
+    assert f"{off} (add a [protected.latency] section)" in node.missing_signals()
+    assert node.close()
+
+
+def test_a_node_whose_configuration_names_no_latencies_has_no_problem(programs: Programs) -> None:
+    settle(programs)
+    node = Node(programs.config(), lambda *_entries: None)
+    node.read(0, time.monotonic())
+    assert any(text.startswith("latency: off") for text in node.missing())
+    assert node.problems() == ()
     assert node.close()

@@ -305,7 +305,7 @@ class Node:
     def problems(self) -> tuple[str, ...]:
         """Return what somebody should look at: it is wrong now, and no lack of the node."""
         absent = self.absences()
-        latency = (str(one) for one in absent if is_latency(one.signal) and one.broken)
+        latency = (str(a) for a in absent if is_latency(a.signal) and a.why is Why.UNREADABLE)
         gone = (one for one in absent if one.why is Why.GROUP_GONE)
         groups = dict.fromkeys(
             f"{one.signal.partition('.')[0]}: {one.why.value}"
