@@ -80,6 +80,14 @@ def test_a_node_starts_without_its_pods_and_says_so(make: Make) -> None:
     assert not node.node.anything_held()
 
 
+def test_a_pod_that_is_not_there_is_no_problem(make: Make) -> None:
+    node = make(protected_is_pod=True)
+    node.tell(0, node.pod(1))
+    node.tick()
+    assert "pods: none for protected, b1" in node.node.missing()
+    assert node.node.problems() == ()
+
+
 def test_a_slot_gets_its_pod_and_a_new_one_starts_released(make: Make) -> None:
     node = make(controller=Fixed())
     old = node.pod(1)

@@ -312,7 +312,8 @@ class Node:
             + (f" ({one.detail})" if one.detail else "")
             for one in gone
         )
-        return (*latency, *groups, *self.process_faults, *self._remarks)
+        pods = () if self._places is None else self._places.problems
+        return (*latency, *groups, *self.process_faults, *pods)
 
     def passing_faults(self) -> tuple[str, ...]:
         """Return the faults that come and go, without a look at every signal."""
@@ -321,7 +322,8 @@ class Node:
 
     @property
     def _remarks(self) -> tuple[str, ...]:
-        return () if self._places is None else self._places.remarks
+        places = self._places
+        return () if places is None else (*places.problems, *places.empty)
 
     def pods(self, slot: int) -> tuple[str, ...]:
         """Return the namespaces and names of the pods that a slot has now."""

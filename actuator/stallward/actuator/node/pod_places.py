@@ -407,14 +407,18 @@ class PodPlaces:
         return histories_of_pods(self._config, histories)
 
     @property
-    def remarks(self) -> tuple[str, ...]:
-        """Which places have no pod and which pods no place, and what may be out of date."""
+    def empty(self) -> tuple[str, ...]:
+        """Which places have no pod."""
         waiting = [place.name for place in self._places.values() if not place.group]
         waiting += self._shared.empty
-        empty = (f"pods: none for {', '.join(waiting)}",) if waiting else ()
+        return (f"pods: none for {', '.join(waiting)}",) if waiting else ()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Which pods have no place, and what may be out of date."""
         refused = [place.refused for place in self._places.values() if place.refused]
         refused += self._shared.refused
-        return (*self._channel.faults, *empty, *(f"pods: {why}" for why in refused))
+        return (*self._channel.faults, *(f"pods: {why}" for why in refused))
 
     def close(self) -> None:
         """Close the socket."""
