@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallward.fleet.errors import RolloutError
+from stallward.fleet.rollout.contrast import Tally
 from stallward.fleet.rollout.events import (
     Began,
     Checked,
@@ -25,7 +26,7 @@ from stallward.fleet.rollout.events import (
     Switched,
     Switching,
 )
-from stallward.fleet.rollout.judge import Verdict
+from stallward.fleet.rollout.judge import Verdict, Watched, judge
 from stallward.fleet.rollout.plan import (
     RolloutPlan,
     WaveRules,
@@ -255,7 +256,41 @@ def test_after_an_interruption_the_nodes_are_looked_at_anew_unless_the_wave_has_
     assert progress.next().kind is StepKind.MEASURE
     take_all(progress, *switched(progress), Resumed(by="me"))
     assert progress.next().kind is StepKind.WATCH
-    assert progress.before is not None
+
+
+def test_a_node_that_is_switched_late_is_judged_by_what_was_seen_of_it_before() -> None:
+    progress = Progress(began(3, "2"))
+    seen = Tally(looks=99, met=99, ticks=99)
+    progress.take(Measured(tallies=dict.fromkeys(progress.plan.nodes, seen)))
+    *events, _ = switched(progress)
+    late = progress.next().nodes[-1]
+    take_all(progress, *events, NotSwitched(node=late, why="?", may_run=True))
+    take_all(progress, *switched(progress))
+    take_all(progress, Judged(wave=0, verdict=Verdict(bad=())), Checked(gone={}))
+    assert progress.next().outcome is Outcome.COMPLETE
+    take_all(progress, Resumed(by="me"), Switching(nodes=(late,)), Switched(node=late))
+    assert progress.next() == Step(kind=StepKind.WATCH, nodes=(late,))
+    watched = Watched(wave={late: seen}, others={}, before=progress.before, failed={})
+    assert judge(watched, WaveRules(), last=True).bad == ()
+
+
+def test_nodes_that_answer_again_are_looked_at_first_also_beside_one_that_is_switched() -> None:
+    progress = Progress(began(3, "3"))
+    take_all(progress, Measured(tallies={}))
+    unsure, gone, last = progress.next().nodes
+    take_all(
+        progress,
+        NotSwitched(node=gone, why="?", may_run=False),
+        *(Found(node=one, policy="", mode="off") for one in (unsure, last)),
+        Switching(nodes=(unsure, last)),
+        NotSwitched(node=unsure, why="?", may_run=True),
+        Switched(node=last),
+        Judged(wave=0, verdict=Verdict(bad=())),
+        Resumed(by="me"),
+        Switching(nodes=(unsure,)),
+        Switched(node=unsure),
+    )
+    assert progress.next() == Step(kind=StepKind.MEASURE, nodes=(gone,))
 
 
 def test_a_recall_takes_all_back_also_when_it_was_complete() -> None:

@@ -7,7 +7,6 @@ whatever ended it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -98,8 +97,9 @@ class Progress:
         self.why: dict[str, str] = {}
         """Why nodes are where they are, where that was not planned."""
         self.found: dict[str, Found] = {}
-        self.before: Mapping[str, Tally] | None = None
-        """What was seen before the wave."""
+        self.before: dict[str, Tally] = {}
+        """What was seen of each node last, before it was switched."""
+        self._is_measured = False
         self.wave = 0
         """The wave that is to be switched or watched, counted from 0."""
         self.wave_nodes: list[str] = []
@@ -154,7 +154,7 @@ class Progress:
         due = waiting[: max(self.plan.target(self.wave) - self.counts[NodeState.ACTIVE], 0)]
         if not due:
             return None
-        if self.before is None:
+        if not self._is_measured:
             return Step(kind=StepKind.MEASURE, nodes=waiting)
         unknown = tuple(name for name in due if name not in self.found)
         if unknown:
@@ -172,7 +172,8 @@ class Progress:
         """Take what happened."""
         match event:
             case Measured():
-                self.before = event.tallies
+                self.before |= event.tallies
+                self._is_measured = True
             case Judged():
                 self._take_verdict(event)
             case Recalled():
@@ -221,7 +222,8 @@ class Progress:
         if event.verdict.bad:
             self.returning = f"wave {event.wave + 1} is bad: {'; '.join(event.verdict.bad)}"
             return
-        self.before, self.wave_nodes = event.tallies, []
+        self.before |= event.tallies  # nodes that were left out may yet be judged
+        self.wave_nodes = []
         self.wave, self._checked = self.wave + 1, False
 
     def _resume(self) -> None:
@@ -234,9 +236,8 @@ class Progress:
             self._set(name, NodeState.WAITING)
         for name in self.in_state(NodeState.WAITING):
             self.found.pop(name, None)
+        self._is_measured = self._is_measured and bool(self.wave_nodes)
         unsure = self.in_state(NodeState.UNSURE)
         for name in unsure:
             self._set(name, NodeState.SWITCHING)
         self.wave_nodes += [name for name in unsure if name not in self.wave_nodes]
-        if not self.wave_nodes:
-            self.before = None

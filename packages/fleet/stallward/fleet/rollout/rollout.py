@@ -391,7 +391,7 @@ class Rollout:
             seen = Watched(
                 wave=looking.wave,
                 others=looking.others,
-                before=progress.before or {},
+                before=progress.before,
                 failed=looking.failed,
             )
             verdict = judge(seen, rules, last=number == CHECKS)
