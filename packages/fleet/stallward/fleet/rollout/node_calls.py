@@ -111,7 +111,7 @@ def _restore(client: ActuatorClient, found: Found) -> str:
     Raises:
         StallwardError: If the node does not answer, or refuses.
     """
-    if not found.policy or found.mode == Mode.OFF.name.lower():
+    if not found.policy:
         client.set_mode(Mode.OFF)
         return ""
     try:
