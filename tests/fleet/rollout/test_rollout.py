@@ -253,6 +253,9 @@ def test_the_table_of_the_fleet_says_what_decides_and_who_has_a_problem(
     ("content", "message"),
     [
         ("", None),
+        ('{"at":1,"event":"Beg', None),
+        ("notes without an end of line", "it is not the beginning of a rollout"),
+        ("notes\nof two lines", "line 1 cannot be read: it is no event"),
         ("x\n", "line 1 cannot be read: it is no event"),
         ('{"at":1,"event":"Resumed","by":"me"}\n', "it is not the beginning of a rollout"),
         ('{"at":1,"event":"Began","plan":{},"by":"me"}\n', "line 1 cannot be read: plan"),
@@ -268,6 +271,7 @@ def test_a_file_that_is_no_rollout_is_refused(
     (tmp_path / "state.jsonl").write_text(content)
     assert main(recall_of(command)) == 2
     assert (message or "There is no rollout in") in capsys.readouterr().err
+    assert (tmp_path / "state.jsonl").read_text() == (content if message else "")
 
 
 def test_the_file_of_another_policy_is_refused(

@@ -53,6 +53,8 @@ from stallward.fleet.rollout.progress import NodeState, Progress, Step, StepKind
 _KINDS: Final = {kind.__name__: kind for kind in get_args(Event)}
 _AT: Final = "at"
 _EVENT: Final = "event"
+_BEGIN: Final = f'{{"{_AT}":'.encode()
+"""How each line begins."""
 
 
 class EventFile:
@@ -108,17 +110,21 @@ class EventFile:
         """Read all whole lines, and cut off what a client that died wrote of another one."""
         try:
             content = self._path.read_bytes()
-            whole = content.rfind(b"\n") + 1
-            os.ftruncate(self._fd, whole)
-            os.lseek(self._fd, whole, os.SEEK_SET)
         except OSError as error:
             raise self._unusable(error) from error
+        whole = content.rfind(b"\n") + 1
         events = [
             self._event(number, line)
             for number, line in enumerate(content[:whole].splitlines(), start=1)
         ]
-        if events and not isinstance(events[0], Began):
+        is_other = content[: len(_BEGIN)] != _BEGIN[: len(content)]
+        if is_other or (events and not isinstance(events[0], Began)):
             raise self._damaged(1, "it is not the beginning of a rollout")
+        try:  # not before: it may be any file
+            os.ftruncate(self._fd, whole)
+            os.lseek(self._fd, whole, os.SEEK_SET)
+        except OSError as error:
+            raise self._unusable(error) from error
         return events
 
     @property
