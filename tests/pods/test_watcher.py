@@ -95,6 +95,17 @@ def test_a_pod_has_its_slot_once_it_has_a_group_and_loses_it_with_the_group(
     ]
 
 
+def test_the_root_of_the_kubelet_may_be_written_as_a_path(paths: Paths) -> None:
+    uid = uid_of(1)
+    for root, name in (
+        ("/", f"kubepods.slice/kubepods-pod{uid.replace('-', '_')}.slice"),
+        ("/kubelet/", f"kubelet/kubepods/pod{uid}"),
+    ):
+        (paths.cgroup / name).mkdir(parents=True)
+        (paths.cgroup / name / "cgroup.procs").touch()
+        assert PodFinder(detect(paths), root, os.getpid()).group_of(pod("batch", number=1)) == name
+
+
 def test_it_says_who_comes_to_and_leaves_a_slot_that_pods_share(
     paths: Paths, capfd: pytest.CaptureFixture[str]
 ) -> None:

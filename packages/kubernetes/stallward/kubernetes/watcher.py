@@ -57,7 +57,7 @@ class PodFinder:
     def __init__(self, hierarchy: Hierarchy, parent: str | None, own_pid: int) -> None:
         self._hierarchy = hierarchy
         self._roots = tuple(map(str, hierarchy.roots))
-        self._parent = parent
+        self._parent = None if parent is None else parent.strip("/")
         self._own_pid = own_pid
         self._known: dict[str, str] = {}
         self._own: set[str] = set()
