@@ -345,6 +345,14 @@ def test_a_token_that_cannot_be_used_is_a_fault_with_its_path_alone(
         follower.end(api)
 
 
+def test_a_name_that_no_server_can_have_is_a_fault(tmp_path: Path) -> None:
+    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.crt")
+    (tmp_path / "token").write_text("secret")
+    config = KubernetesConfig(token=tmp_path / "token", ca=tmp_path / "ca.crt")
+    with pytest.raises(ApiError, match=r"https://api\.\.example cannot be used"):
+        ApiPods(config, "https://api..example", "node-7").look(PodStore())
+
+
 @pytest.mark.parametrize(
     "server",
     ["", "host", "ftp://host", "https://", "http://10.0.0.1:80", "https://h/x", "https://h:x"],

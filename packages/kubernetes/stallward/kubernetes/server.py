@@ -116,7 +116,7 @@ class ClusterServer:
                 f"{self.name} cannot be used ({error.strerror or error}).",
                 next_step=self._advice.certificate,
             ) from error
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:  # a name that is none
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise ApiError(f"{self.name} cannot be used ({reason}).") from error
 
