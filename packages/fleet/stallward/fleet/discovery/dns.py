@@ -28,9 +28,10 @@ def _addresses(host: str, port: int) -> dict[str, str]:
     """By the system's resolver, so that /etc/hosts and the like count as well."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise DiscoveryError(
-            f"The addresses of {host} cannot be looked up: {error.strerror or error}.",
+            f"The addresses of {host} cannot be looked up: "
+            f"{getattr(error, 'strerror', None) or error}.",
             next_step="Look whether the name and the resolver are right.",
         ) from error
     names = sorted({str(address[0]) for *_, address in found})
