@@ -307,6 +307,17 @@ def test_a_recall_takes_all_back_also_when_it_was_complete() -> None:
     assert name in progress.next().nodes
 
 
+def test_a_recall_also_puts_back_what_decided_where_the_policy_was_turned_off() -> None:
+    progress = Progress(began(2, "2"))
+    take_all(progress, *switched(progress))
+    off, other = progress.plan.nodes
+    take_all(progress, Judged(wave=0, verdict=Verdict(bad=())), Checked(gone={off: "its canary"}))
+    take_all(progress, Resumed(by="me"), Recalled(by="me"))
+    assert progress.next() == Step(kind=StepKind.RETURN, nodes=(other, off))
+    take_all(progress, Returned(node=off), Returned(node=other))
+    assert progress.next().outcome is Outcome.RETURNED
+
+
 @pytest.mark.parametrize(
     ("text", "nodes", "waves"),
     [

@@ -15,7 +15,7 @@ _MEANING: Final = {
     NodeState.WAITING: "not switched: what decided before decides",
     NodeState.SWITCHING: "told to switch",
     NodeState.ACTIVE: "the policy decides",
-    NodeState.BACK: "what decided before decides again",
+    NodeState.BACK: "what decided before, or was chosen there meanwhile, decides",
     NodeState.NOT_REACHED: "not reached: what decided before decides",
     NodeState.UNSURE: "not reached: the policy may decide",
 }

@@ -40,7 +40,7 @@ class NodeState(Enum):
     ACTIVE = "active"
     """The policy decides."""
     BACK = "back"
-    """The policy decided for a while; what decided before decides again."""
+    """The policy decided for a while, and does no more."""
     NOT_REACHED = "not reached"
     """It did not answer or refused, and what decided before decides."""
     UNSURE = "may run it"
@@ -109,6 +109,8 @@ class Progress:
         self._tried: set[str] = set()
         """Nodes that could not be returned by this client."""
         self._checked = False
+        self._turned_off: dict[str, str] = {}
+        """Nodes on which the policy was found turned off: what decided before is not loaded."""
 
     def in_state(self, *states: NodeState) -> tuple[str, ...]:
         """The nodes in some states, in drawn order."""
@@ -163,7 +165,8 @@ class Progress:
 
     def _next_return(self) -> Step:
         may_run = self.in_state(NodeState.SWITCHING, NodeState.ACTIVE, NodeState.UNSURE)
-        to_return = tuple(name for name in may_run if name not in self._tried)
+        due = dict.fromkeys((*may_run, *self._turned_off))
+        to_return = tuple(name for name in due if name not in self._tried)
         if to_return:
             return Step(kind=StepKind.RETURN, nodes=to_return)
         return Step(kind=StepKind.END, outcome=Outcome.RETURNED, why=self.returning)
@@ -183,6 +186,7 @@ class Progress:
             case Checked():
                 for name, why in event.gone.items():
                     self._set(name, NodeState.BACK, why)
+                self._turned_off |= event.gone
                 self._checked = True
             case Began() | Ended():
                 pass
@@ -209,6 +213,7 @@ class Progress:
                 self.wave_nodes = [name for name in self.wave_nodes if name != event.node]
             case Returned():
                 self._set(event.node, NodeState.BACK, event.note)
+                self._turned_off.pop(event.node, None)
             case NotReturned():
                 self._set(event.node, NodeState.UNSURE, event.why)
                 self._tried.add(event.node)
