@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stallward.fleet.cli.rollout import _run
+from stallward.fleet.connections import Fleet
 from stallward.fleet.errors import RolloutError
 from stallward.fleet.rollout.contrast import Tally
 from stallward.fleet.rollout.events import (
@@ -305,6 +311,19 @@ def test_a_recall_takes_all_back_also_when_it_was_complete() -> None:
     assert name not in progress.next().nodes
     progress.take(Resumed(by="me"))  # the next client tries again
     assert name in progress.next().nodes
+
+
+def test_a_node_on_which_the_policy_was_turned_off_is_no_success(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress = Progress(began(2, "2"))
+    take_all(progress, *switched(progress))
+    off = progress.plan.nodes[0]
+    take_all(progress, Judged(wave=0, verdict=Verdict(bad=())), Checked(gone={off: "its canary"}))
+    going: Any = SimpleNamespace(progress=progress, run=lambda *_: progress.next())
+    with pytest.raises(typer.Exit):
+        _run(going, Fleet({}), None, Path("state"), as_json=False)
+    assert f"{off} (back): its canary" in capsys.readouterr().out
 
 
 def test_a_recall_also_puts_back_what_decided_where_the_policy_was_turned_off() -> None:

@@ -162,7 +162,8 @@ def _run(
     recalled = step.outcome is Outcome.RETURNED and not progress.verdicts_bad
     done = step.outcome is Outcome.COMPLETE or recalled
     left = progress.in_state(NodeState.NOT_REACHED, NodeState.UNSURE)
-    if not done or left:
+    off = () if recalled else progress.in_state(NodeState.BACK)
+    if not done or left or off:
         raise typer.Exit(1)
 
 
