@@ -1,7 +1,8 @@
-"""What a rollout leaves on a node that it puts back."""
+"""What a rollout leaves on a node that it puts back, and what it says of one that is silent."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,12 @@ from test_rollout_progress import began
 
 from stallward.actuator.client.status import STATUS, DaemonStatus
 from stallward.actuator.record.tick_record import Mode
-from stallward.fleet.rollout.events import Found, Returned
+from stallward.actuator.record.wire import MODE
+from stallward.fleet.connections import Fleet
+from stallward.fleet.rollout.events import Event, Found, Measured, Returned, Switching
 from stallward.fleet.rollout.node_calls import put_back
+from stallward.fleet.rollout.progress import NodeState, Outcome
+from stallward.fleet.rollout.rollout import Rollout, event_line
 from stallward.proto.v1 import stallward_pb2 as pb
 
 PLAN = began(1).plan
@@ -25,7 +30,7 @@ class Node:
     def status(self) -> DaemonStatus:
         sha256 = PLAN.sha256 if self.loaded == "/new.onnx" else "1" * 64
         policy = pb.PolicyStatus(path=self.loaded, sha256=sha256)
-        return STATUS.from_wire(pb.StatusResponse(policy=policy, mode=self.mode.value))
+        return STATUS.from_wire(pb.StatusResponse(policy=policy, mode=MODE.to_wire(self.mode)))
 
     def load(self, path: str) -> None:
         self.loaded, self.mode = path, Mode.OFF
@@ -41,3 +46,21 @@ def test_what_was_loaded_is_loaded_again_in_its_mode(mode: Mode) -> None:
     for _ in range(2):
         assert put_back("a", node, PLAN, found) == Returned(node="a")
         assert (node.loaded, node.mode) == ("/old.onnx", mode)
+
+
+@pytest.mark.parametrize(
+    ("told", "state"), [(False, NodeState.NOT_REACHED), (True, NodeState.UNSURE)]
+)
+def test_a_silent_node_that_was_told_to_switch_may_run_it(
+    tmp_path: Path, told: bool, state: NodeState
+) -> None:
+    (name,) = PLAN.nodes
+    found = Found(node=name, policy="/old.onnx", mode="active")
+    log: list[Event] = [began(1), Measured(tallies={}), found]
+    log += [Switching(nodes=(name,))] if told else []
+    (tmp_path / "state").write_text("".join(map(event_line, log)))
+    with Fleet({name: tmp_path / "gone.sock"}) as fleet, Rollout(tmp_path / "state") as going:
+        if not told:
+            going.progress.take(Measured(tallies={}))
+        assert going.run(fleet, None, lambda _: None).outcome is Outcome.PAUSED
+        assert going.progress.states == {name: state}

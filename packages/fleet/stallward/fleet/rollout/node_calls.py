@@ -62,19 +62,21 @@ def switch(
     plan: RolloutPlan,
     pushed: PushedPolicy | None,
     found: Found,
+    *,
+    told: bool,
 ) -> Switched | NotSwitched:
     """Let the policy decide on a node. To repeat it changes nothing.
 
     If that fails, what decided before is put back; where that fails, too, the policy may decide.
+    So it may on a node that was ``told`` to switch earlier, and that does not answer now.
     """
     try:
-        status = client.status()
+        if runs(client.status(), plan.sha256):
+            return Switched(node=name)
         if pushed is not None:
             client.push(pushed.content, name=pushed.name)
     except StallwardError as error:
-        return NotSwitched(node=name, why=error.cause, may_run=False)
-    if runs(status, plan.sha256):
-        return Switched(node=name)
+        return NotSwitched(node=name, why=error.cause, may_run=told)
     try:
         client.load(plan.policy)
         client.set_mode(Mode.ACTIVE)

@@ -367,11 +367,16 @@ class Rollout:
         self, fleet: Fleet, nodes: Sequence[str], pushed: PushedPolicy | None, tell: Told
     ) -> None:
         plan, found = self.progress.plan, self.progress.found
+        told = self.progress.in_state(NodeState.SWITCHING)
         tell(f"wave {self.progress.wave + 1}: switching {len(nodes)} nodes")
         for some in _chunks(nodes):
             self._note(Switching(nodes=tuple(some)))
             answers = _ask(
-                fleet, lambda name, client: switch(name, client, plan, pushed, found[name]), some
+                fleet,
+                lambda name, client: switch(
+                    name, client, plan, pushed, found[name], told=name in told
+                ),
+                some,
             )
             gone = (
                 NotSwitched(node=name, why=error.cause, may_run=True)
