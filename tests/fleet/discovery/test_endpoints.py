@@ -43,7 +43,7 @@ def test_endpoints_that_are_ready_are_nodes_named_by_their_machines(
             endpoint("10.0.0.3", "worker-3", "stallward-z", ready=False),
         ),
         endpoint_slice(endpoint("fd00::4", "worker-4", "stallward-w")),
-        endpoint_slice(),
+        endpoint_slice(endpoint("10.0.0.5", "worker-5", ready=False), ports=()),
     ]
     api.page = 1
     assert found(tmp_path, api.table()) == {

@@ -82,16 +82,19 @@ def _ready(one: dict[str, Any], config: ServiceConfig) -> Iterator[tuple[str, tu
         for port in one.get("ports") or ()
         if config.port in ("", port.get("name"), str(port.get("port")))
     ]
-    if not one.get("endpoints"):
+    ready = [
+        endpoint
+        for endpoint in one.get("endpoints") or ()
+        if (endpoint.get("conditions") or {}).get("ready") is not False
+    ]
+    if not ready:  # pods of an older release, on nodes that are down, may lack the port
         return
     if len(ports) != 1:
         raise DiscoveryError(
             f"The service {config.service} has {len(ports)} ports of the name {config.port!r}.",
             next_step="Name one of its ports with port under [kubernetes].",
         )
-    for endpoint in one["endpoints"]:
-        if (endpoint.get("conditions") or {}).get("ready") is False:
-            continue
+    for endpoint in ready:
         host = str(endpoint["addresses"][0])
         address = f"[{host}]:{ports[0]}" if ":" in host else f"{host}:{ports[0]}"
         pod = str((endpoint.get("targetRef") or {}).get("name") or "")
