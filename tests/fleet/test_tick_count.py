@@ -68,3 +68,12 @@ def test_of_every_fifth_tick_only_the_wanted_ones_are_missed() -> None:
     for sequence in (0, 5, 20):
         count.take(sequence, 0)
     assert (count.received, count.unexplained) == (3, 2)
+
+
+def test_ticks_that_nobody_wanted_are_not_lost() -> None:
+    count = TickCount(every=10)
+    count.open()
+    count.take(10, 0)
+    count.take(20, 5)  # some of 11 to 19 were dropped
+    count.take(50, 25)  # 30 and 40 were, with others around them
+    assert (count.received, count.lost, count.unexplained) == (3, 2, 0)

@@ -66,6 +66,8 @@ class TickCount:
             missing = (sequence - self.last) // self.every - 1
         self.restarts += bool(self.received) and sequence <= self.last
         told = skipped - self._skipped
+        if self.every > 1:  # it counts those that were not wanted, too
+            told = min(told, missing)
         self.lost += told
         beyond = max(missing - told, 0)
         if new_stream:
