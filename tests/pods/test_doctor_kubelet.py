@@ -295,6 +295,7 @@ def test_who_writes_any_hard_threshold_has_no_other_default() -> None:
         ("7", 7),
         ("5%", 50 * MIB),
         ("0%", 0),
+        ("100%", 0),
         ("1e999%", 2**62),
         ("1e999Gi", 2**62),
         ("", 0),

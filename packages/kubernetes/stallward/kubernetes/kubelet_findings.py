@@ -207,7 +207,7 @@ def threshold_bytes(threshold: str, capacity_bytes: int) -> int:
         KubeletConfigError: If it is neither.
     """
     text = threshold.strip()
-    if not text:
+    if text in {"", "100%"}:  # the kubelet takes that for none, as 0%
         return 0
     share = _QUANTITY.fullmatch(text.removesuffix("%")) if text.endswith("%") else None
     if share is not None and not share[2]:
