@@ -213,10 +213,10 @@ class Looking:
         """The same of the other nodes."""
         return {name: looks.tally for name, looks in self._others.items()}
 
-    def look_for(self, length_s: float, every_s: float) -> None:
-        """Look at all nodes every ``every_s`` for ``length_s``."""
+    def look(self, times: int, every_s: float) -> None:
+        """Look at all nodes every ``every_s``, so many times."""
         begin_s = time.monotonic()
-        for number in range(1, max(round(length_s / every_s), 1) + 1):
+        for number in range(1, times + 1):
             time.sleep(max(begin_s + number * every_s - time.monotonic(), 0.0))
             self._look()
 
@@ -349,7 +349,7 @@ class Rollout:
         rules = self.progress.plan.rules
         tell(f"looking at {len(nodes)} nodes for {rules.watch_s:g} s before they are switched")
         looking = Looking(fleet, (), nodes, self.progress.plan.sha256)
-        looking.look_for(rules.watch_s, rules.look_s)
+        looking.look(round(rules.watch_s / rules.look_s), rules.look_s)
         self._note(Measured(tallies=looking.others))
 
     def _find(self, fleet: Fleet, nodes: Sequence[str]) -> None:
@@ -397,8 +397,9 @@ class Rollout:
             f"{rules.watch_s:g} s"
         )
         looking = Looking(fleet, nodes, others, progress.plan.sha256)
+        looks = round(rules.watch_s / rules.look_s)
         for number in range(1, CHECKS + 1):
-            looking.look_for(rules.watch_s / CHECKS, rules.look_s)
+            looking.look(looks * number // CHECKS - looks * (number - 1) // CHECKS, rules.look_s)
             seen = Watched(
                 wave=looking.wave,
                 others=looking.others,
