@@ -314,3 +314,19 @@ def test_another_threshold_is_refused(text: str) -> None:
 def test_flags_have_their_values_behind_or_after_them() -> None:
     line = "kubelet\0--a=1\0--b\0two\0--c\0--d=x=y\0rest\0"
     assert parse_flags(line) == {"a": "1", "b": "two", "c": "", "d": "x=y"}
+
+
+def test_of_flags_that_come_twice_all_pairs_count(kubelet: Kubelet) -> None:
+    kubelet.run(
+        "--eviction-hard=memory.available<200Mi",
+        "--eviction-hard",
+        "nodefs.available<10%",
+        "--feature-gates=MemoryQoS=true",
+        "--feature-gates=Other=true",
+        "--config=/etc/old.yaml",
+        "--config=/etc/kubelet.yaml",
+        etc__kubelet_YAML=CONFIG,
+    )
+    said = kubelet.findings()
+    assert "evicts pods when 200 MiB are available" in said["eviction"].why
+    assert "MemoryQoS" in said

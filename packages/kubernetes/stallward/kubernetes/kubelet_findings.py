@@ -65,6 +65,7 @@ _OPENAT2: Final = 437
 _RESOLVE_IN_ROOT: Final = 0x10
 _MOST: Final = 2.0**62
 _GRANT: Final = "let its service account get nodes/proxy (rbac.nodesProxy of the chart)"
+_ADD_UP: Final = frozenset({"eviction-hard", "eviction-soft", "feature-gates"})
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)([KMGTPE]i|[kMGTPE]|)")
 _UNITS: Final = {"": 1} | {
     f"{'K' if binary and name == 'k' else name}{'i' if binary else ''}": base ** (power + 1)
@@ -188,11 +189,13 @@ def settings_of(table: Any, flags: Mapping[str, str], source: str) -> KubeletSet
 def parse_flags(command_line: str) -> dict[str, str]:
     """Return the flags of a command line from /proc, in which NUL ends each argument."""
     arguments = command_line.split("\0")
-    flags = {}
+    flags: dict[str, str] = {}
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
         if argument.startswith("--"):
             name, equals, value = argument[2:].partition("=")
-            flags[name] = value if equals or following.startswith("-") else following
+            value = value if equals or following.startswith("-") else following
+            # Those that are lists of pairs may come several times, and add up.
+            flags[name] = f"{flags[name]},{value}" if name in _ADD_UP & flags.keys() else value
     return flags
 
 
