@@ -112,8 +112,11 @@ def test_it_counts_pods_without_a_place(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("probe", "says"),
     [
-        ({}, "its probes allow pauses of 0.5 s, at most 50% of the time"),
-        ({"timeoutSeconds": 4}, "its probes allow pauses of 3.5 s, at most 88% of the time"),
+        ({}, "its probes and its grace period allow pauses of 0.5 s, at most 50% of the time"),
+        (
+            {"timeoutSeconds": 4},
+            "its probes and its grace period allow pauses of 3.5 s, at most 88% of the time",
+        ),
         ({"failureThreshold": 1}, "it is never paused, only limited: a pause of 0.2 s could"),
     ],
 )
@@ -125,6 +128,15 @@ def test_it_warns_where_a_pause_could_restart_a_pod(
     warned = [why for name, (_, why) in cluster.said().items() if name.startswith("pause of")]
     assert len(warned) == 1
     assert warned[0].startswith(says)
+
+
+def test_it_says_that_a_short_grace_period_bounds_pauses(cluster: Cluster) -> None:
+    cluster.add("batch", 1)
+    cluster.listed[0]["spec"]["terminationGracePeriodSeconds"] = 4
+    cluster.write()
+    (found,) = [one for one in try_pods(cluster.config, {}).findings if "pause" in one.name]
+    assert "its grace period allow pauses of 2 s, at most 100% of the time" in found.why
+    assert "and its terminationGracePeriodSeconds 10, to allow more" in found.next_step
 
 
 def test_the_pod_of_the_application_is_asked_for_its_latencies(cluster: Cluster) -> None:

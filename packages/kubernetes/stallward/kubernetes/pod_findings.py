@@ -151,11 +151,13 @@ def _pauses(slots: Iterable[Placed], config: DaemonConfig) -> Iterator[Finding]:
             step = "Raise timeoutSeconds, periodSeconds or failureThreshold of its livenessProbe. "
             step += "If it has a startupProbe, it is paused once that has succeeded."
         else:
-            why = f"its probes allow pauses of {budget.longest_s:g} s, at most "
-            why += f"{budget.share:.0%} of the time: the kubelet could restart it after longer "
-            why += f"ones (guard.max_pause_s is {guard.max_pause_s:g} s)"
+            why = f"its probes and its grace period allow pauses of {budget.longest_s:g} s, at "
+            why += f"most {budget.share:.0%} of the time: the kubelet could restart it after "
+            why += f"longer ones, or kill it in one (guard.max_pause_s is {guard.max_pause_s:g} s)"
             least_s = math.ceil(guard.max_pause_s + ANSWER_S)
-            step = f"Let timeoutSeconds of its livenessProbe be {least_s} to allow more."
+            grace_s = math.ceil(2.0 * guard.max_pause_s)
+            step = f"Let timeoutSeconds of its livenessProbe be {least_s}, and its "
+            step += f"terminationGracePeriodSeconds {grace_s}, to allow more."
         yield Finding(
             area="safety",
             name=f"pause of {placed.pod}",
