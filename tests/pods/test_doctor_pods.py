@@ -130,6 +130,15 @@ def test_it_warns_where_a_pause_could_restart_a_pod(
     assert warned[0].startswith(says)
 
 
+def test_a_slot_that_is_paused_for_less_asks_less_of_its_pods(cluster: Cluster) -> None:
+    slots = tuple(replace(slot, max_pause_s=2.5) for slot in cluster.config.background)
+    cluster.config = replace(cluster.config, background=slots)
+    cluster.add("batch", 1, livenessProbe={"timeoutSeconds": 3})
+    assert not any("pause" in name for name in cluster.said())
+    cluster.add("batch", 2, livenessProbe={"timeoutSeconds": 2})
+    assert "(max_pause_s is 2.5 s)" in cluster.said()["pause of work/batch"][1]
+
+
 def test_it_says_that_a_short_grace_period_bounds_pauses(cluster: Cluster) -> None:
     cluster.add("batch", 1)
     cluster.listed[0]["spec"]["terminationGracePeriodSeconds"] = 4

@@ -57,7 +57,7 @@ def try_pods(config: DaemonConfig, environment: Mapping[str, str] = os.environ) 
         *_known(source, left_out),
         *_places(config, assignment),
         *_crowd(assignment),
-        *_pauses(background, config),
+        *_pauses(assignment, config),
         *_swap(background, detect(config.node.paths)),
     )
     addresses = tuple("" if one is None else one.pod.address for one in assignment.protected)
@@ -137,13 +137,15 @@ def _crowd(assignment: Assignment) -> Iterator[Finding]:
         )
 
 
-def _pauses(slots: Iterable[Placed], config: DaemonConfig) -> Iterator[Finding]:
+def _pauses(assignment: Assignment, config: DaemonConfig) -> Iterator[Finding]:
     """Slots whose pods cannot be paused as configured without a restart by the kubelet."""
-    guard = config.guard
-    shortest_s = config.control.tick_period_s + guard.late_allowance_s
-    for placed in slots:
+    most_s = config.guard.max_pause_s
+    shortest_s = config.control.tick_period_s + config.guard.late_allowance_s
+    bounds_s = [min(slot.max_pause_s or most_s, most_s) for slot in config.background]
+    places = zip(assignment.slots, bounds_s, strict=True)
+    for placed, max_pause_s in [(one, bound_s) for place, bound_s in places for one in place]:
         budget = placed.pod.pause
-        if budget is None or budget.longest_s >= guard.max_pause_s:
+        if budget is None or budget.longest_s >= max_pause_s:
             continue
         if budget.longest_s < shortest_s:
             why = f"it is never paused, only limited: a pause of {shortest_s:g} s could have "
@@ -153,9 +155,9 @@ def _pauses(slots: Iterable[Placed], config: DaemonConfig) -> Iterator[Finding]:
         else:
             why = f"its probes and its grace period allow pauses of {budget.longest_s:g} s, at "
             why += f"most {budget.share:.0%} of the time: the kubelet could restart it after "
-            why += f"longer ones, or kill it in one (guard.max_pause_s is {guard.max_pause_s:g} s)"
-            least_s = math.ceil(guard.max_pause_s + ANSWER_S)
-            grace_s = math.ceil(2.0 * guard.max_pause_s)
+            why += f"longer ones, or kill it in one (max_pause_s is {max_pause_s:g} s)"
+            least_s = math.ceil(max_pause_s + ANSWER_S)
+            grace_s = math.ceil(2.0 * max_pause_s)
             step = f"Let timeoutSeconds of its livenessProbe be {least_s}, and its "
             step += f"terminationGracePeriodSeconds {grace_s}, to allow more."
         yield Finding(
