@@ -89,7 +89,7 @@ class GroupSample:
 
     @property
     def runs(self) -> bool:
-        """Whether there is a group with memory; not while a service that it is of has ended."""
+        """Whether there is a group with memory; not while the service behind it has ended."""
         return self.bound and self.memory_usage_bytes is not None
 
     @property

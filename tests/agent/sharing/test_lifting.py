@@ -9,18 +9,22 @@ from limited_node import SILENT, SLO_MS, TICK_S, LimitedNode, answered
 
 from stallward.agent.sample import LatencySample, Sample
 from stallward.agent.sharing.lifting import FIRST_WAIT_S, LEAST_TRIAL_S, Lifting
+from stallward.agent.sharing.trial import PROVED_S
 
 
 @dataclass
 class Node(LimitedNode):
     lifting: Lifting = field(default_factory=Lifting)
+    waits: bool = True
 
     @property
     def is_free(self) -> bool:
         return self.lifting.lifted
 
     def decide(self, sample: Sample) -> bool:
-        return self.lifting.update(sample, TICK_S, slo_ms=SLO_MS, limits=self.limits)
+        return self.lifting.update(
+            sample, TICK_S, slo_ms=SLO_MS, limits=self.limits, waits=self.waits
+        )
 
 
 def test_limits_that_make_the_application_miss_are_lifted_and_stay_so() -> None:
@@ -28,6 +32,21 @@ def test_limits_that_make_the_application_miss_are_lifted_and_stay_so() -> None:
     assert node.run(15.0) == 0.0, "at first memory follows the limits"
     assert node.run(300.0) > 280.0
     assert len(node.trials_s) == 1
+
+
+def test_limits_of_an_application_that_does_not_wait_for_the_disk_are_not_why_it_misses() -> None:
+    node = Node(limited=3.0, free=0.5, waits=False)
+    assert node.run(600.0) == 0.0
+
+
+def test_limits_that_were_lifted_in_a_bad_moment_come_back() -> None:
+    node = Node(limited=9.0, free=5.0)
+    node.run(60.0)
+    assert node.lifting.lifted
+    node.limited = 0.5
+    node.run(PROVED_S)
+    assert not node.lifting.lifted, "without them the target is missed"
+    assert node.run(600.0) == 0.0, "and with them it is met"
 
 
 def test_limits_under_which_the_target_is_met_are_left() -> None:
@@ -47,7 +66,9 @@ def test_a_trial_that_does_worse_ends_soon_and_the_next_ones_come_later_and_late
 
 def test_what_is_as_bad_without_limits_has_none_as_the_background_gets_on() -> None:
     node = Node(limited=3.0, free=3.0)
-    assert node.run(600.0) > 565.0
+    assert node.run(3600.0) > 0.9 * 3600.0
+    again_s = [late - early for early, late in pairwise(node.trials_s)]
+    assert all(late > 1.7 * early for early, late in pairwise(again_s)), "seldom looked at again"
 
 
 def test_a_tail_that_grows_far_beyond_the_target_is_worse_though_as_many_seconds_miss_it() -> None:

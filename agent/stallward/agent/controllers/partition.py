@@ -212,7 +212,11 @@ class PartitionController:
         )
         by_limits = self._slow_swap.way is Way.LIMITS
         lifted = self._lifting.update(
-            sample, self._elapsed_s, slo_ms=self._context.slo_ms, limits=limits and by_limits
+            sample,
+            self._elapsed_s,
+            slo_ms=self._context.slo_ms,
+            limits=limits and by_limits,
+            waits=self._caution.waits_for_disk,
         )
         if unlimited:
             return _unlimited(divided)

@@ -168,10 +168,11 @@ class Caution(Danger):
         return self.reserve_share
 
     @property
-    def suffers_from_disk(self) -> bool:
-        """Whether the application is in danger and waits for the disk, but lacks no memory.
+    def waits_for_disk(self) -> bool:
+        """Whether the application waits for the disk; also where that is not known."""
+        return not self._waits.known or self._waits.per_s >= DISK_STALL_SHARE
 
-        Where it is not known how long it waits, it counts as waiting.
-        """
-        waits = not self._waits.known or self._waits.per_s >= DISK_STALL_SHARE
-        return self.danger >= 1.0 and waits and not lacks_memory(self)
+    @property
+    def suffers_from_disk(self) -> bool:
+        """Whether the application is in danger and waits for the disk, but lacks no memory."""
+        return self.danger >= 1.0 and self.waits_for_disk and not lacks_memory(self)

@@ -1,11 +1,12 @@
 """Whether the limits are in force at all: they are lifted where they themselves do harm. Pure.
 
 What is limited moves its pages to and from the disk, and the application's own reads wait behind
-that. Where an application keeps missing its target under the limits, they can be the cause.
-Nothing tells so beforehand, so they are lifted for a trial. It continues as long as the application
-misses its target no more than it did under the limits: then they are of no use to it, and the
-background does its work. Otherwise they come back, and the next trial is later, by a time that
-doubles with every failure.
+that. Where an application keeps missing its target under the limits and waits for the disk, they
+can be the cause. Nothing tells so beforehand, so they are lifted for a trial. It continues as long
+as the application misses its target no more than it did under the limits: then they are of no use
+to it, and the background does its work. Otherwise they come back, and the next trial is later, by a
+time that doubles with every failure. What disturbed the application under the limits may end, so
+they are looked at again now and then while it misses its target without them.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from stallward.agent.sample import Sample
-from stallward.agent.sharing.trial import PROVED_S, TrialWait, newest_ratio
+from stallward.agent.sharing.trial import LONGEST_WAIT_S, PROVED_S, TrialWait, newest_ratio
 
 SETTLE_S: Final = 10.0
 """Memory takes this long to follow new limits; what is missed meanwhile says nothing about them."""
 WINDOW_S: Final = 20.0
 """The time for which limits are judged, and their absence."""
 MOST_MISSED_S: Final = 12.0
-"""Limits under which the application misses its target for as much of a window are lifted. It is
-long enough for limits on the disk to take effect before."""
+"""Limits under which the application misses its target for as much of a window, and waits for the
+disk, are lifted. It is long enough for limits on the disk to take effect before."""
 READ_BACK_S: Final = 12.0
 """What the background reads back at the beginning of a trial is not held against the trial."""
 LEAST_TRIAL_S: Final = 20.0
@@ -44,6 +45,8 @@ class _Tick:
     cost_s: float
     """0 if the target was met; a tick costs its time if it was just missed, and twice that if the
     p95 was ten times as long."""
+    waits: bool
+    """Whether the application waited for the disk."""
 
 
 class Lifting:
@@ -57,6 +60,8 @@ class Lifting:
         self._cost_before = 0.0
         """What the application missed under the limits, in costs a second."""
         self._wait = TrialWait(FIRST_WAIT_S)
+        self._again_s = PROVED_S
+        """After this time without limits they are looked at again, if the target is missed."""
         self._ticks: deque[_Tick] = deque()
 
     def retarget(self) -> None:
@@ -64,7 +69,9 @@ class Lifting:
         self._change(lifted=False)
         self._wait.reset()
 
-    def update(self, sample: Sample, elapsed_s: float, *, slo_ms: float, limits: bool) -> bool:
+    def update(
+        self, sample: Sample, elapsed_s: float, *, slo_ms: float, limits: bool, waits: bool
+    ) -> bool:
         """Take one more sample, and say whether the limits are lifted.
 
         Args:
@@ -72,6 +79,8 @@ class Lifting:
             elapsed_s: The time since the sample before.
             slo_ms: The target.
             limits: Whether anything would be limited now.
+            waits: Whether the application waits for the disk. Where it does not, limits are not
+                why it misses its target.
         """
         self._since_s += elapsed_s
         self._wait.elapse(elapsed_s)
@@ -81,19 +90,23 @@ class Lifting:
         ratio = newest_ratio(sample, slo_ms, trial_s=self._since_s if self.lifted else None)
         if ratio is not None and self._since_s > (READ_BACK_S if self.lifted else SETTLE_S):
             cost_s = elapsed_s * (1.0 + math.log10(ratio)) if ratio > 1.0 else 0.0
-            self._ticks.append(_Tick(time_s=sample.time_s, elapsed_s=elapsed_s, cost_s=cost_s))
+            self._ticks.append(
+                _Tick(time_s=sample.time_s, elapsed_s=elapsed_s, cost_s=cost_s, waits=waits)
+            )
         while self._ticks and self._ticks[0].time_s < sample.time_s - WINDOW_S:
             self._ticks.popleft()
         if self.lifted:
             self._judge_trial()
         elif not self._wait.left_s and self._since_s >= SETTLE_S + WINDOW_S and self._misses():
             self._cost_before = self._cost()
+            if self._since_s >= PROVED_S:  # they did no harm for a while
+                self._again_s = PROVED_S
             self._change(lifted=True)
         return self.lifted
 
     def _misses(self) -> bool:
-        """Whether the application misses its target under the limits."""
-        missed_s = sum(tick.elapsed_s for tick in self._ticks if tick.cost_s)
+        """Whether the application misses its target, and may wait for the background's pages."""
+        missed_s = sum(tick.elapsed_s for tick in self._ticks if tick.cost_s and tick.waits)
         return missed_s >= MOST_MISSED_S
 
     def _cost(self) -> float:
@@ -110,6 +123,9 @@ class Lifting:
             self._change(lifted=False)
         elif self._since_s >= PROVED_S:
             self._wait.forgive()
+            if self._since_s >= self._again_s and self._misses():
+                self._again_s = min(2.0 * self._again_s, LONGEST_WAIT_S)
+                self._change(lifted=False)
 
     def _change(self, *, lifted: bool) -> None:
         self.lifted, self._since_s = lifted, 0.0
