@@ -192,7 +192,7 @@ def test_the_work_of_a_tick_is_bounded_although_the_writer_never_pauses(
 def test_no_more_is_read_while_lines_wait_for_processor_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line_source, "TICK_CPU_S", 1e-4)
+    monkeypatch.setattr(line_source, "TICK_CPU_S", 1e-3)
     path = tmp_path / "lines"
     source = LineSource(path, MS)
     lines = 2 * PIECE_BYTES // 4
