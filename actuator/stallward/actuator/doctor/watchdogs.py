@@ -20,8 +20,11 @@ from stallward.actuator.kernel.cgroups import Walk
 from stallward.actuator.kernel.hierarchies import detect
 
 _FOLDERS: Final = (
-    *("run/systemd/transient", "etc/systemd/system", "run/systemd/system"),
-    *("usr/local/lib/systemd/system", "usr/lib/systemd/system"),
+    "run/systemd/transient",
+    "etc/systemd/system",
+    "run/systemd/system",
+    "usr/local/lib/systemd/system",
+    "usr/lib/systemd/system",
 )
 _SECTION: Final = re.compile(r"\[([^\]]+)\]")
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")

@@ -20,11 +20,11 @@ from stallward.proto.v1 import stallward_pb2 as pb
 
 INVALID: Final = "INVALID_ARGUMENT"
 PRECONDITION: Final = "FAILED_PRECONDITION"
+NOT_FOUND: Final = "NOT_FOUND"
 _BLIND: Final = (
     "No sample could be read, so nothing is held back. The lease is kept until it ends; why nothing "
     "could be read is in the status."
 )
-NOT_FOUND: Final = "NOT_FOUND"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

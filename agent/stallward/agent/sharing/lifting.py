@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stallward.agent.sample import Sample
-from stallward.agent.sharing.trial import LONGEST_WAIT_S, PROVED_S, TrialWait, newest_ratio
+from stallward.agent.sharing.trial import PROVED_S, TrialWait, newest_ratio
 
 SETTLE_S: Final = 10.0
 """Memory takes this long to follow new limits; what is missed meanwhile says nothing about them."""
@@ -60,8 +60,8 @@ class Lifting:
         self._cost_before = 0.0
         """What the application missed under the limits, in costs a second."""
         self._wait = TrialWait(FIRST_WAIT_S)
-        self._again_s = PROVED_S
-        """After this time without limits they are looked at again, if the target is missed."""
+        self._again = TrialWait(PROVED_S)
+        """After ``next_s`` without limits they are looked at again, if the target is missed."""
         self._ticks: deque[_Tick] = deque()
 
     def retarget(self) -> None:
@@ -100,7 +100,7 @@ class Lifting:
         elif not self._wait.left_s and self._since_s >= SETTLE_S + WINDOW_S and self._misses():
             self._cost_before = self._cost()
             if self._since_s >= PROVED_S:  # they did no harm for a while
-                self._again_s = PROVED_S
+                self._again.forgive()
             self._change(lifted=True)
         return self.lifted
 
@@ -123,8 +123,8 @@ class Lifting:
             self._change(lifted=False)
         elif self._since_s >= PROVED_S:
             self._wait.forgive()
-            if self._since_s >= self._again_s and self._misses():
-                self._again_s = min(2.0 * self._again_s, LONGEST_WAIT_S)
+            if self._since_s >= self._again.next_s and self._misses():
+                self._again.fail()
                 self._change(lifted=False)
 
     def _change(self, *, lifted: bool) -> None:

@@ -34,16 +34,16 @@ class TrialWait:
 
     def reset(self) -> None:
         """Forget all failures, and wait no longer."""
-        self.left_s, self._next_s = 0.0, self._first_s
+        self.left_s, self.next_s = 0.0, self._first_s
         """The time until there may be a trial, and the next wait."""
 
     def forgive(self) -> None:
         """Forget the failures before: the wait after the next one is short again."""
-        self._next_s = self._first_s
+        self.next_s = self._first_s
 
     def fail(self) -> None:
         """Begin to wait, because a trial has failed."""
-        self.left_s, self._next_s = self._next_s, min(2.0 * self._next_s, LONGEST_WAIT_S)
+        self.left_s, self.next_s = self.next_s, min(2.0 * self.next_s, LONGEST_WAIT_S)
 
     def elapse(self, elapsed_s: float) -> None:
         """Let time go by."""
