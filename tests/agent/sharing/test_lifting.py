@@ -49,6 +49,15 @@ def test_limits_that_were_lifted_in_a_bad_moment_come_back() -> None:
     assert node.run(600.0) == 0.0, "and with them it is met"
 
 
+def test_another_target_makes_the_next_look_at_the_limits_early() -> None:
+    node = Node(limited=9.0, free=5.0)
+    node.run(2000.0)  # the looks at the limits become rare
+    node.lifting.retarget()
+    node.run(60.0)
+    assert node.lifting.lifted
+    assert 0.0 < node.run(PROVED_S) < PROVED_S, "two minutes are enough again"
+
+
 def test_limits_under_which_the_target_is_met_are_left() -> None:
     node = Node(limited=0.9, free=0.1)
     assert node.run(600.0) == 0.0

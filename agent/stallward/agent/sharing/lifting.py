@@ -68,6 +68,7 @@ class Lifting:
         """Go on with another latency target, about which what was missed says nothing."""
         self._change(lifted=False)
         self._wait.reset()
+        self._again.reset()
 
     def update(
         self, sample: Sample, elapsed_s: float, *, slo_ms: float, limits: bool, waits: bool

@@ -35,7 +35,7 @@ def top(
         float, typer.Option(min=0.1, max=1000, help="How many times faster than it was.")
     ] = 1.0,
     target_ms: Annotated[
-        float | None, typer.Option(min=0.001, help="Judge by this target, not the one in force.")
+        float | None, typer.Option(min=0.001, help="Judge a single application by this target.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Print it once, as text.")] = False,
 ) -> None:

@@ -96,8 +96,8 @@ class History:
     """Collects tick records.
 
     Args:
-        target_ms: The latency target to judge by; ``None`` for the one in force, which is in the
-            records.
+        target_ms: The latency target to judge a single application by; ``None`` for the one in
+            force, which is in the records.
         names: The slots' names; by default the names of their groups.
         reported_ms: The target where neither says one: the records of earlier versions do not.
     """
@@ -128,7 +128,9 @@ class History:
         newest = self._records[-1].sample.time_s if self._records else record.sample.time_s
         if int(newest) != int(record.sample.time_s) and (view := self.view()) is not None:
             self.past.add(view)
-        if self._given_ms is None and record.slo_ms is not None:
+        # What is given cannot be the target of several applications.
+        several = bool(record.sample.applications)
+        if (self._given_ms is None or several) and record.slo_ms is not None:
             self.target_ms = record.slo_ms
         self._records.append(record)
         while len(self._records) > 2 and (
