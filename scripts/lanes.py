@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -56,6 +57,12 @@ class Lane:
             )
 
 
+def reaped_s() -> float:
+    """The processor time of all processes that have ended and were waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """Interrupt all that still run, and kill those that do not end."""
     for number, wait_s in ((signal.SIGINT, GRACE_S), (signal.SIGKILL, GRACE_S)):
@@ -89,7 +96,8 @@ def main(words: Sequence[str], logs: Path = LOGS) -> int:
     logs.mkdir(parents=True, exist_ok=True)
     files = [None, *(logs / f"{lane.name}.log" for lane in lanes[1:])]
     processes: list[subprocess.Popen[bytes]] = []
-    took_s: dict[str, float] = {}
+    took_s: dict[str, tuple[float, float]] = {}
+    """The time that each has taken, and its processor time."""
     begin_s = time.monotonic()
     with ended(processes) as asked:
         for lane, file in zip(lanes, files, strict=True):
@@ -99,15 +107,20 @@ def main(words: Sequence[str], logs: Path = LOGS) -> int:
                 sys.exit(128 + asked[0])
             time.sleep(0.2)
             for lane, process in zip(lanes, processes, strict=True):
+                before_s = reaped_s()
                 if lane.name not in took_s and process.poll() is not None:
-                    took_s[lane.name] = time.monotonic() - begin_s
+                    took_s[lane.name] = (time.monotonic() - begin_s, reaped_s() - before_s)
     for file in files:
         if file is not None:
             sys.stdout.flush()
             sys.stdout.buffer.write(file.read_bytes())
     statuses = [process.returncode for process in processes]
     for lane, status in zip(lanes, statuses, strict=True):
-        sys.stdout.write(f"{lane.name}: {took_s[lane.name]:.0f} s, exit status {status}\n")
+        passed_s, used_s = took_s[lane.name]
+        sys.stdout.write(
+            f"{lane.name}: {passed_s:.0f} s, {used_s:.1f} s of processor time,"
+            f" exit status {status}\n"
+        )
     sys.stdout.flush()
     return max(status if status >= 0 else 128 - status for status in statuses)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -45,6 +46,17 @@ def test_they_run_at_once_and_the_worst_status_counts(
     assert [line.split(":")[0] for line in printed[3:]] == ["one", "two"]
     assert printed[3].endswith("exit status 3")
     assert (tmp_path / "logs/two.log").read_text().startswith("one\n")
+
+
+def test_it_says_how_much_processor_time_each_used(
+    lanes: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass"
+    lanes.main([f"busy={sys.executable} -Sc '{busy}'; true", "idle=sleep 0.1"], tmp_path)
+    said = re.findall(r"(\w+): \d+ s, ([\d.]+) s of processor time", capfd.readouterr().out)
+    used_s = {name: float(seconds) for name, seconds in said}
+    assert used_s["busy"] >= 0.3
+    assert used_s["idle"] <= 0.1
 
 
 def test_a_lane_that_is_killed_is_no_success(lanes: ModuleType, tmp_path: Path) -> None:
