@@ -97,7 +97,7 @@ def bucket_of(latency_ms: float) -> int:
 def sources_of_two() -> list[pb.ApplicationStatus]:
     """The sources of two applications: one that is fine, and a coarse one that fails."""
     fine = pb.LatencySourceStatus(source="lines")
-    failing = pb.LatencySourceStatus(source="statsd", fault="gone", step_ms=10.0)
+    failing = pb.LatencySourceStatus(source="statsd", fault="gone", step_ms=10.0, malformed=4)
     return [
         pb.ApplicationStatus(name="db", latency_source=fine),
         pb.ApplicationStatus(name="web", latency_source=failing),
@@ -327,6 +327,9 @@ def test_each_of_several_applications_has_its_own_figures(link: LoopLink) -> Non
     assert shown["stallward_requests_total"] == 10, "of both"
     assert shown["stallward_application_latency_source_up,db,lines"] == 1
     assert shown["stallward_application_latency_source_up,web,statsd"] == 0
+    rejected = "stallward_application_latency_rejected_total"
+    assert shown[f"{rejected},web,malformed"] == 4
+    assert (shown[f"{rejected},web,lost"], shown[f"{rejected},db,malformed"]) == (0, 0)
     assert shown["stallward_application_latency_step_seconds,web"] == pytest.approx(0.01)
     assert "stallward_application_latency_step_seconds,db" not in shown
 

@@ -209,6 +209,12 @@ def _status_rows(status: pb.StatusResponse, skipped: int) -> Iterator[tuple[str,
     ]
     up = [((name, source.source), not source.fault) for name, source in sources]
     yield "stallward_application_latency_source_up", up
+    each = [
+        ((name, reason), getattr(source, reason))
+        for name, source in sources
+        for reason in REJECTED
+    ]
+    yield "stallward_application_latency_rejected_total", each
     steps = [((name,), source.step_ms / 1e3) for name, source in sources if source.step_ms]
     yield "stallward_application_latency_step_seconds", steps
 

@@ -184,6 +184,11 @@ METRICS: Final = (
         labels=("application", "source"),
     ),
     Metric(
+        "stallward_application_latency_rejected_total",
+        "Values from its latency source that were not accepted as latencies.",
+        labels=("application", "reason"),
+    ),
+    Metric(
         "stallward_application_latency_step_seconds",
         "The step of the latencies in its log; absent where there is none.",
         labels=("application",),
