@@ -23,6 +23,7 @@ from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.interface import TickOutcome
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.journal.entries import JournalEntry
+from stallward.actuator.latency.config import LatencyConfig
 from stallward.actuator.node.node import Node
 from stallward.actuator.record.reasons import Fault, FaultKind
 from stallward.actuator.targets.config import PodConfig
@@ -76,6 +77,7 @@ class PodNode:
         max_pause_s: The longest pause that the configuration allows each slot.
         tick_s: The time from one tick to the next, in which writes on threads get done. Without
             it ticks are as fast as they can be, on this machine's clock.
+        latency: The source of the application's latencies, of which nothing is ever heard.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class PodNode:
         floor_bytes: int = DEFAULT_FLOOR_BYTES,
         max_pause_s: float | None = None,
         tick_s: float | None = None,
+        latency: LatencyConfig | None = None,
     ) -> None:
         self.root, proc = folder / "cgroup", folder / "proc"
         (proc / "self").mkdir(parents=True)
@@ -118,14 +121,25 @@ class PodNode:
             journal=JournalConfig(path=folder / "journal"),
             control=ControlConfig(controller="none"),
             guard=budgets or Budgets(lift_budgets=True),
+            latency=latency,
         )
         self.journal: dict[JournalEntry, None] = {}
         """The entries that the guardian would undo."""
         self.touched: set[JournalEntry] = set()
         """Those that it would undo now."""
         ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._silent: tuple[socket.socket, ...] = ()
+        latencies: tuple[socket.socket, ...] = ()
+        if latency is not None:
+            one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            latencies, self._silent = (one,), (other,)
         self.node = Node(
-            self.config, self._hold, self._release, touch_journal=self._touch, pods=ours
+            self.config,
+            self._hold,
+            self._release,
+            touch_journal=self._touch,
+            pods=ours,
+            latencies=latencies,
         )
         self._hold(*self.node.levers.originals())
         self.engine = Engine(
@@ -246,4 +260,5 @@ class PodNode:
     def close(self) -> None:
         """End the node."""
         self.node.close()
-        self._theirs.close()
+        for end in (self._theirs, *self._silent):
+            end.close()

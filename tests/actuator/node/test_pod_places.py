@@ -18,6 +18,7 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.changes import GuardRule
 from stallward.actuator.guard.slot_tracker import PauseHistory, SlotTracker
 from stallward.actuator.kernel.cgroups import Cgroup
+from stallward.actuator.latency.config import PrometheusLatency
 from stallward.actuator.node.pod_places import histories_of_pods
 from stallward.actuator.targets.messages import PauseBudget
 from stallward.agent.controller import Decision, NodeContext
@@ -86,6 +87,17 @@ def test_a_pod_that_is_not_there_is_no_problem(make: Make) -> None:
     node.tick()
     assert "pods: none for protected, b1" in node.node.missing()
     assert node.node.problems() == ()
+
+
+def test_the_latencies_of_a_pod_that_is_not_there_are_no_problem(make: Make) -> None:
+    """A pod may be of other nodes, or there only now and then."""
+    node = make(protected_is_pod=True, latency=PrometheusLatency(port=9100, metric="t_seconds"))
+    node.tell(0, node.pod(1))
+    node.tick()
+    assert node.node.problems() == ()
+    node.tell(-1, node.pod(2))
+    node.tick()
+    assert node.node.problems() == ("latency: cannot be read (has not reported yet)",)
 
 
 def test_a_slot_gets_its_pod_and_a_new_one_starts_released(make: Make) -> None:

@@ -45,6 +45,7 @@ from stallward.agent.controller import Decision
 from stallward.agent.desired import RELEASED
 from stallward.agent.latency_histogram import LOG_WIDTH, LOWEST_MS, LatencyHistogram
 from stallward.agent.sample import (
+    UNBOUND,
     ApplicationSample,
     GroupSample,
     LatencySample,
@@ -332,6 +333,20 @@ def test_each_of_several_applications_has_its_own_figures(link: LoopLink) -> Non
     assert (shown[f"{rejected},web,lost"], shown[f"{rejected},db,malformed"]) == (0, 0)
     assert shown["stallward_application_latency_step_seconds,web"] == pytest.approx(0.01)
     assert "stallward_application_latency_step_seconds,db" not in shown
+
+
+def test_the_source_of_a_pod_that_is_not_there_is_neither_up_nor_down(link: LoopLink) -> None:
+    """Else the alert on a source that gives none would last on each node without such a pod."""
+    counts, up = TickCounts(60.0), "stallward_latency_source_up,statsd"
+    db, web = two_applications(1.0, 1.0)
+    gone = replace(web, group=GroupSample(name=f"{UNBOUND}web"))
+    link._fan_out(tick(0, at(10.0, applications=(db, gone))))
+    shown = values(metrics_of(link, counts))
+    assert shown["stallward_application_latency_source_up,db,lines"] == 1
+    assert "stallward_application_latency_source_up,web,statsd" not in shown
+    for name, there in (("app", True), (f"{UNBOUND}protected", False)):
+        link._fan_out(tick(1, at(10.1, protected=GroupSample(name=name))))
+        assert (up in values(metrics_of(link, counts))) == there
 
 
 def requests_of_two(

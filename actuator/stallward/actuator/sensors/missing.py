@@ -126,12 +126,13 @@ def is_latency(signal: str) -> bool:
 
 def _absent_latencies(sampler: Sampler, sample: Sample) -> Iterator[Absence]:
     """List the latencies that are absent, of each application where there are several."""
-    several = [(f"latency of {one.name}", one.latency) for one in sample.applications]
-    for one, (signal, latency) in zip(
-        sampler.applications, several or [("latency", sample.latency)], strict=True
-    ):
+    several = [(f"latency of {one.name}", one.group, one.latency) for one in sample.applications]
+    each = several or [("latency", sample.protected, sample.latency)]
+    for one, (signal, group, latency) in zip(sampler.applications, each, strict=True):
         if latency is None and (source := one.latency_source) is not None:
-            yield Absence(signal=signal, why=Why.UNREADABLE, detail=source.fault)
+            # Of a pod that is not there nothing is heard, and nothing is wrong with the source.
+            why = Why.UNREADABLE if group.bound else Why.NOT_YET
+            yield Absence(signal=signal, why=why, detail=source.fault)
         elif latency is None:
             add = f"add a [{'protected.' if several else ''}latency] section"
             yield Absence(signal=signal, why=Why.OFF, detail=add)

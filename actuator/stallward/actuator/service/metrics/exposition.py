@@ -28,6 +28,7 @@ from stallward.actuator.service.metrics.counts import (
 )
 from stallward.actuator.service.metrics.table import METRICS, PHASE_BOUNDS_S, Metric
 from stallward.actuator.work.config import CPU_UNIT
+from stallward.agent.sample import UNBOUND
 from stallward.proto.v1 import stallward_pb2 as pb
 
 _MODES = {mode: name for name, mode in MODES.items()}
@@ -195,9 +196,13 @@ def _status_rows(status: pb.StatusResponse, skipped: int) -> Iterator[tuple[str,
         yield "stallward_hold_without_pressure_seconds", [((), budget.used_s)]
         yield "stallward_hold_without_pressure_allowed_seconds", [((), budget.allowed_s)]
         yield "stallward_holds_refused", [((), budget.refusing)]
+    sample = status.last_tick.sample
+    groups = {one.name: one.group for one in sample.applications} or {"": sample.protected}
+    away = {name for name, group in groups.items() if group.name.startswith(UNBOUND)}
     if status.HasField("latency_source"):
         source = status.latency_source
-        yield "stallward_latency_source_up", [((source.source,), not source.fault)]
+        if not away:
+            yield "stallward_latency_source_up", [((source.source,), not source.fault)]
         rejected = [((reason,), getattr(source, reason)) for reason in REJECTED]
         yield "stallward_latency_rejected_total", rejected
         step = [((), source.step_ms / 1e3)] if source.step_ms else []
@@ -207,7 +212,9 @@ def _status_rows(status: pb.StatusResponse, skipped: int) -> Iterator[tuple[str,
         for one in status.applications
         if one.HasField("latency_source")
     ]
-    up = [((name, source.source), not source.fault) for name, source in sources]
+    up = [
+        ((name, source.source), not source.fault) for name, source in sources if name not in away
+    ]
     yield "stallward_application_latency_source_up", up
     each = [
         ((name, reason), getattr(source, reason))

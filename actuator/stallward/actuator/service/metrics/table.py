@@ -180,7 +180,7 @@ METRICS: Final = (
     ),
     Metric(
         "stallward_application_latency_source_up",
-        "1 while its latencies arrive; absent without a source.",
+        "1 while its latencies arrive; absent without a source, and while its pod is not there.",
         labels=("application", "source"),
     ),
     Metric(
@@ -208,7 +208,7 @@ METRICS: Final = (
     ),
     Metric(
         "stallward_latency_source_up",
-        "1 while latencies arrive; absent without a source.",
+        "1 while latencies arrive; absent without a source, and while its pod is not there.",
         labels=("source",),
     ),
     Metric(
