@@ -125,6 +125,22 @@ def test_an_essential_signal_that_goes_is_missed(name: str) -> None:
     assert outcome.fault == Fault(controller="rule", cause=SignalLost(signal=name))
 
 
+def test_the_latencies_of_a_pod_that_is_gone_are_not_missed() -> None:
+    """Else the default rule decides while there is none, and until the next one has answered."""
+
+    def tick(number: int, group: GroupSample, latency: LatencySample | None) -> Cause | None:
+        fault = engine.step(replace(_whole(number), protected=group, latency=latency)).fault
+        return None if fault is None else fault.cause
+
+    engine = _engine(Scripted("rule", PAUSE))
+    first, second = (replace(_whole(0).protected, name=name) for name in ("first", "second"))
+    assert tick(1, first, LatencySample()) is None
+    assert tick(2, GroupSample(name=f"{UNBOUND}protected"), None) is None
+    assert tick(3, second, None) is None
+    assert tick(4, second, LatencySample()) is None
+    assert tick(5, second, None) == SignalLost(signal="request latency")
+
+
 def test_the_latencies_of_one_of_several_applications_are_missed() -> None:
     def tick(
         number: int, latency: LatencySample | None, name: str = "b", held: int | None = 1

@@ -292,8 +292,8 @@ ESSENTIAL: Final = (
 )
 """The signals that show how the protected application does. A node need not have all of them, but
 one that was there must stay. The totals among them (the pressures) must not get smaller."""
-_PROTECTED: Final = (0, 1)
-"""The indices of those that are of the protected application's group."""
+_PROTECTED: Final = (0, 1, 4)
+"""The indices of those that are of the protected application alone."""
 _TOTALS: Final = (0, 2)
 """The indices of the totals in :data:`ESSENTIAL`."""
 
