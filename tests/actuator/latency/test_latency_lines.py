@@ -83,6 +83,7 @@ def test_formats_that_cannot_be_used_are_refused(bad: dict[str, str | float]) ->
 
 def test_the_last_second_is_summed_up(tmp_path: Path) -> None:
     path = tmp_path / "lines"
+    path.touch()
     source = LineSource(path, MS)
     empty = source.read(10.0)
     assert (empty.completed, empty.mean_ms, empty.last_completion_age_s) == (0, None, None)
@@ -98,6 +99,19 @@ def test_the_last_second_is_summed_up(tmp_path: Path) -> None:
     gone = source.read(12.0)
     assert (gone.completed, gone.p95_ms, gone.completed_total) == (0, None, 101)
     assert gone.last_completion_age_s == pytest.approx(1.4)
+    source.close()
+
+
+def test_a_log_that_is_not_there_yet_is_a_fault_and_no_silence(tmp_path: Path) -> None:
+    """Else nobody is told of a path that is wrong, and the application passes for idle."""
+    path = tmp_path / "lines"
+    source = LineSource(path, MS)
+    with pytest.raises(SensorError, match="no such file yet"):
+        source.read(0.0)
+    assert source.fault == f"{path}: there is no such file yet"
+    path.write_text("1\n")
+    assert source.read(0.1).completed_total == 1
+    assert source.fault == ""
     source.close()
 
 

@@ -90,11 +90,11 @@ class LogFile:
         After a failure, such as ESTALE of NFS, the file of that name is opened again.
 
         Raises:
-            SensorError: If the file cannot be read, or is not a file any more.
+            SensorError: If the file is not there yet, cannot be read, or is not a file any more.
         """
         try:
             if self._fd < 0 and not self._open(at_end=False):
-                return Piece(b"", self._start)
+                raise SensorError(self.path, "there is no such file yet")
             content = self._read_regular() if self._regular else os.read(self._fd, PIECE_BYTES)
             if not content:
                 self._follow()
@@ -422,7 +422,7 @@ class LineSource:
             now_s: The time by CLOCK_MONOTONIC; read if not given.
 
         Raises:
-            SensorError: If the file cannot be read, or is not a file any more.
+            SensorError: If the file is not there yet, cannot be read, or is not a file any more.
         """
         now_s = time.monotonic() if now_s is None else now_s
         until_s = time.thread_time() + TICK_CPU_S
