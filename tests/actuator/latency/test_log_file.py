@@ -124,6 +124,25 @@ def test_half_a_line_from_before_a_truncation_is_not_joined_with_what_follows(
     source.close()
 
 
+def test_lines_that_come_after_a_rotation_made_the_new_file_are_read(tmp_path: Path) -> None:
+    """As logrotate does with `create`: only then it tells the program to open the new file."""
+    path = tmp_path / "log"
+    path.touch()
+    source = LineSource(path, MS)
+    with path.open("ab", buffering=0) as writer:
+        writer.write(b"1\n")
+        assert source.read(0.0).completed_total == 1
+        path.rename(tmp_path / "log.1")
+        path.touch()
+        assert source.read(0.1).completed_total == 1
+        writer.write(b"2\n")
+        assert source.read(0.2).completed_total == 2
+    append(path, b"3\n")
+    totals = [source.read(0.3 + tick / 10).completed_total for tick in range(2)]
+    assert totals[-1] == 3
+    source.close()
+
+
 def test_a_writer_that_keeps_its_place_after_a_truncation_leaves_a_hole(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"")

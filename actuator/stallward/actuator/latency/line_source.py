@@ -141,14 +141,15 @@ class LogFile:
         self._offset, self._last, self._start = offset, b"", Start.IN_LINE
 
     def _follow(self) -> None:
-        """Switch to another file if that has the name now; called at the end of this one."""
+        """Switch at the end of this file to another one of its name, once that is written to."""
         try:
             status = os.stat(self.path)  # noqa: PTH116 - a Path object a tick buys nothing
         except OSError as error:
             if error.errno in ABSENT:
                 return
             raise
-        if (status.st_dev, status.st_ino) != self._identity:
+        is_written = status.st_size > 0 or not stat.S_ISREG(status.st_mode)
+        if is_written and (status.st_dev, status.st_ino) != self._identity:
             self.close()
             self._open(at_end=False)
 
