@@ -18,7 +18,8 @@ from stallward.agent.printable import printable
 
 _STEPS_MS: Final = (1000.0, 100.0, 10.0, 1.0, 0.1)
 """Logs write powers of ten of a second, the coarsest first."""
-_WHOLE: Final = 1e-6
+_ROUNDING_MS: Final = 3e-4
+"""How far off the difference of two Unix times in seconds is: a float has no more digits."""
 FEW: Final = 20
 """With fewer latencies nothing is said of their step."""
 LEAST_STEPS: Final = 10
@@ -39,8 +40,9 @@ class Resolution:
                 continue
             self._seen += 1
             while self._candidate < len(_STEPS_MS):
-                steps = value / _STEPS_MS[self._candidate]
-                if abs(steps - round(steps)) < _WHOLE:
+                step_ms = _STEPS_MS[self._candidate]
+                steps = round(value / step_ms)
+                if steps and abs(value - steps * step_ms) < _ROUNDING_MS:
                     break
                 self._candidate += 1
 
