@@ -102,6 +102,17 @@ def test_a_recipe_reads_what_was_answered_and_counts_what_failed(program: str) -
     assert line_format.latency_ms(failed) is None
 
 
+def test_the_phases_of_a_prepared_statement_are_not_requests_of_their_own() -> None:
+    """PostgreSQL logs the time of each on a line of its own; the first two are short."""
+    line_format = settings(recipes()["postgresql"])
+    begin = "2026-11-29 10:00:00 UTC [1] LOG:  duration:"
+    for phase in ("parse <unnamed>: SELECT $1", "bind S_1/C_1: SELECT $1"):
+        with pytest.raises(ValueError, match="does not match"):
+            line_format.latency_ms(f"{begin} 0.052 ms  {phase}")
+    for phase in ("  execute S_1: SELECT $1", "  execute fetch from S_1/C_1: SELECT $1", ""):
+        assert line_format.latency_ms(f"{begin} 53.1 ms{phase}") == pytest.approx(53.1)
+
+
 @pytest.mark.parametrize(
     "word",
     ["KO", "FAILED", "Timeout", "503", "599", "999", "-1", "0", "000", "0.0", "false", "No", ""],
