@@ -102,6 +102,13 @@ def test_a_recipe_reads_what_was_answered_and_counts_what_failed(program: str) -
     assert line_format.latency_ms(failed) is None
 
 
+@pytest.mark.parametrize("times", ["3.001, 0.002", "3.001 : 0.002"])
+def test_a_request_that_nginx_sent_again_is_not_as_fast_as_the_last_try(times: str) -> None:
+    line = f'::1 - - [29/Nov/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200 612 "-" "curl" {times}'
+    with pytest.raises(ValueError, match="does not match"):
+        settings(recipes()["nginx"]).latency_ms(line)
+
+
 def test_the_phases_of_a_prepared_statement_are_not_requests_of_their_own() -> None:
     """PostgreSQL logs the time of each on a line of its own; the first two are short."""
     line_format = settings(recipes()["postgresql"])
