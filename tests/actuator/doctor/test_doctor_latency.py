@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import cycle
 from pathlib import Path
@@ -276,6 +277,25 @@ def config(tmp_path: Path, source: LatencyConfig) -> DaemonConfig:
         journal=JournalConfig(path=tmp_path / "journal"),
         latency=source,
     )
+
+
+def test_a_source_that_was_tried_is_not_said_to_be_off(endpoint: str, tmp_path: Path) -> None:
+    """Although that of another application was not: its log has no line yet."""
+    log = tmp_path / "access.log"
+    log.touch()
+    sources: tuple[LatencyConfig, ...] = (
+        LinesLatency(path=log, latency="0"),
+        PrometheusLatency(url=f"{endpoint}/metrics", metric="t_seconds"),
+    )
+    asked = config(tmp_path, sources[0])
+    protected = tuple(
+        ProtectedConfig(name=name, processes=ProcessesConfig(pids=(pid,)), latency=source)
+        for name, pid, source in zip(("web", "db"), (os.getpid(), 2**22 - 5), sources, strict=True)
+    )
+    both = replace(asked, protected=protected, latency=None)
+    names = [one.name for one in examine(both.node.paths, both).findings]
+    assert f"latency from {endpoint}/metrics" in names
+    assert not [name for name in names if name.startswith("latency of")]
 
 
 def test_without_stalls_an_endpoint_decides_whether_it_can_be_protected(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
@@ -20,7 +20,7 @@ from stallward.actuator.kernel.refusals import Place, next_step, why_not_writabl
 from stallward.actuator.levers.base.plugin import LeverEntry, levers_of
 from stallward.actuator.node.node import MakeController, Node, make_engine
 from stallward.actuator.runtime.process_setup import group_id
-from stallward.actuator.sensors.missing import Why, is_latency
+from stallward.actuator.sensors.missing import Why, latency_signals
 from stallward.actuator.work.collector import make_reader
 from stallward.actuator.work.config import CommandWork, CpuWork, FileWork, ReadWork, describe
 from stallward.actuator.work.counter import fault_of
@@ -170,7 +170,7 @@ def examine_config(
         findings += [
             finding("configuration", "processes", fault, "") for fault in node.process_faults
         ]
-        findings += _signals_of(node, tried=len(latencies) == len(tried))
+        findings += _signals_of(node, tried)
         findings += latencies
         findings += try_work(config.background)
         findings += [*groups_below(config), *watchdogs(config)]
@@ -224,16 +224,18 @@ def _groups_of_sockets(service: ServiceConfig) -> list[tuple[str, str]]:
     return [(key, group) for key in keys if (group := getattr(service, key))]
 
 
-def _signals_of(node: Node, *, tried: bool) -> Iterable[Finding]:
+def _signals_of(node: Node, tried: Sequence[Finding | None]) -> Iterable[Finding]:
     """The findings of absent signals, grouped by their reason.
 
     Args:
         node: The node.
-        tried: Whether the sources of all latencies were tried, which says more.
+        tried: What trying the source of each latency has found, which says more.
     """
+    signals = latency_signals([one.name for one in node.sampler.applications])
+    found = {signal for signal, one in zip(signals, tried, strict=True) if one is not None}
     reasons: dict[tuple[Why, str], list[str]] = {}
     for absence in node.absences():
-        if absence.broken and not (tried and is_latency(absence.signal)):
+        if absence.broken and absence.signal not in found:
             reasons.setdefault((absence.why, absence.detail), []).append(absence.signal)
     for (why, detail), names in reasons.items():
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

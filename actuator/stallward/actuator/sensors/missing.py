@@ -119,6 +119,13 @@ def absences(sampler: Sampler, sample: Sample, known: Known | None = None) -> tu
     return tuple(absent)
 
 
+def latency_signals(applications: Sequence[str]) -> tuple[str, ...]:
+    """The names of the signals that are the latencies of applications."""
+    if len(applications) == 1:
+        return ("latency",)
+    return tuple(f"latency of {name}" for name in applications)
+
+
 def is_latency(signal: str) -> bool:
     """Whether an absent signal is the latencies of an application."""
     return signal.partition(" ")[0] == "latency"
@@ -126,9 +133,11 @@ def is_latency(signal: str) -> bool:
 
 def _absent_latencies(sampler: Sampler, sample: Sample) -> Iterator[Absence]:
     """List the latencies that are absent, of each application where there are several."""
-    several = [(f"latency of {one.name}", one.group, one.latency) for one in sample.applications]
-    each = several or [("latency", sample.protected, sample.latency)]
-    for one, (signal, group, latency) in zip(sampler.applications, each, strict=True):
+    applications = sampler.applications
+    signals = latency_signals([one.name for one in applications])
+    several = [(one.group, one.latency) for one in sample.applications]
+    each = several or [(sample.protected, sample.latency)]
+    for one, signal, (group, latency) in zip(applications, signals, each, strict=True):
         if latency is None and (source := one.latency_source) is not None:
             # Of a pod that is not there nothing is heard, and nothing is wrong with the source.
             why = Why.UNREADABLE if group.bound else Why.NOT_YET
