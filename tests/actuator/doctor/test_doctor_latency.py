@@ -35,10 +35,14 @@ from stallward.actuator.latency.config import (
     LinesLatency,
     PrometheusLatency,
     StatsdLatency,
+    Unit,
 )
 from stallward.actuator.latency.statsd import DatagramSocket
 
-PAGE = b't_seconds_bucket{le="0.1"} 3\nt_seconds_bucket{le="+Inf"} 4\nt_seconds_sum 1\nother 5\n'
+PAGE = (
+    b't_seconds_bucket{le="0.1"} 3\nt_seconds_bucket{le="1"} 4\n'
+    b't_seconds_bucket{le="+Inf"} 4\nt_seconds_sum 1\nother 5\n'
+)
 
 
 WORKERS = cycle((PAGE, PAGE.replace(b" 3", b" 1").replace(b" 4", b" 2")))
@@ -106,6 +110,23 @@ def test_an_endpoint_without_the_histogram_names_its_lack(
     assert finding.state == "degraded"
     assert why in finding.why
     assert step in finding.next_step
+
+
+@pytest.mark.parametrize(
+    ("slo_ms", "unit", "state"),
+    [(60.0, "s", "works"), (1000.0, "s", "degraded"), (60.0, "ms", "degraded")],
+)
+def test_a_histogram_without_a_bound_above_the_target_shows_no_miss(
+    endpoint: str, slo_ms: float, unit: Unit, state: str
+) -> None:
+    source = PrometheusLatency(url=f"{endpoint}/metrics", metric="t_seconds", unit=unit)
+    found = try_latency(source, slo_ms=slo_ms)
+    assert found is not None
+    assert found.state == state
+    if state == "degraded":
+        highest = "1000 ms" if unit == "s" else "1 ms"
+        assert f"highest bound is {highest}, so no miss of the target" in found.why
+        assert "correct [latency] unit" in found.next_step
 
 
 def test_an_endpoint_that_refuses_or_is_silent_is_named() -> None:

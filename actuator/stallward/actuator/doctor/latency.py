@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import select
 import time
@@ -26,7 +27,7 @@ from stallward.actuator.latency.counts import LatencyCounts, Tally, too_coarse
 from stallward.actuator.latency.feed import MAX_LATENCY_MS
 from stallward.actuator.latency.line_format import format_of
 from stallward.actuator.latency.line_source import TICK_CPU_S, LineReader, Piece, Start
-from stallward.actuator.latency.prometheus.histogram import HistogramParser
+from stallward.actuator.latency.prometheus.histogram import Exposition, HistogramParser
 from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Nothing
 from stallward.actuator.latency.prometheus.scraper import PARSE_S, other_process, why_nothing
@@ -59,7 +60,7 @@ def try_latency(
             fault, next_step = "no pod with an address now", "Start it, or correct protected.pod."
             works = ""
         case PrometheusLatency():
-            fault, next_step = _scrape(config, config.url_at(address))
+            fault, next_step = _scrape(config, config.url_at(address), slo_ms)
             works = f"has {config.metric}"
         case StatsdLatency():
             fault, next_step, works = _bind(config)
@@ -101,10 +102,11 @@ def _is_hidden(path: Path) -> bool:
     return not os.access(path, os.R_OK, effective_ids=True)
 
 
-def _scrape(config: PrometheusLatency, url: str) -> tuple[str, str]:
+def _scrape(config: PrometheusLatency, url: str, slo_ms: float | None) -> tuple[str, str]:
     """Scrape some times; returns what is wrong and the next step, both empty if all is well."""
     parser = HistogramParser(parse_selector(config.metric))
-    increase = HistogramIncrease(UNIT_MS[config.unit])
+    unit_ms = UNIT_MS[config.unit]
+    increase, unseen = HistogramIncrease(unit_ms), ("", "")
     until_s = time.monotonic() + _MOST_S / 2.0
     for number in range(_SCRAPES):
         if number and time.monotonic() > until_s:
@@ -124,7 +126,24 @@ def _scrape(config: PrometheusLatency, url: str) -> tuple[str, str]:
         if added in {Nothing.FELL, Nothing.OTHER_PROCESS}:
             fault = other_process()
             return fault.cause, fault.next_step
-    return "", ""
+        unseen = _unseen(exposition, unit_ms, slo_ms)
+    return unseen
+
+
+def _unseen(exposition: Exposition, unit_ms: float, slo_ms: float | None) -> tuple[str, str]:
+    """Why a histogram shows no miss of a target, and what to do; both empty if it does.
+
+    Requests above the highest bound count as being at it. Ranges have no bounds of their own.
+    """
+    shown = [bound for one in exposition.series.values() for bound in one.buckets]
+    highest_ms = max(filter(math.isfinite, shown), default=math.inf) * unit_ms
+    if slo_ms is None or highest_ms > slo_ms:
+        return "", ""
+    return (
+        f"its highest bound is {highest_ms:g} ms, so no miss of the target of {slo_ms:g} ms shows",
+        "Give it bounds above the target, or correct [latency] unit. Some clients show a bound only "
+        "once a request has reached it.",
+    )
 
 
 def _bind(config: StatsdLatency) -> tuple[str, str, str]:
