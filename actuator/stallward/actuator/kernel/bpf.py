@@ -447,8 +447,8 @@ def possible_cpus(sys: Path) -> int:
     """
     path = sys / "devices/system/cpu/possible"
     try:
-        last = path.read_text(encoding="ascii").strip().replace("-", ",").split(",")[-1]
-        return int(last) + 1
+        ranges = [part.split("-") for part in path.read_text(encoding="ascii").split(",")]
+        return sum(int(one[-1]) - int(one[0]) + 1 for one in ranges)
     except (OSError, ValueError) as error:
         raise NodeError(f"{path}: {error}") from error
 
