@@ -64,6 +64,20 @@ def test_what_is_no_pid_is_waited_for(path: Path, content: str) -> None:
     assert look(path) == (None, "")
 
 
+def test_a_number_that_no_process_has_is_not_waited_for(path: Path, tmp_path: Path) -> None:
+    """Whoever gets it later is another program than the one that left its file behind."""
+    path.write_text("4711\n")
+    file, proc = PidFile(0, path), tmp_path / "proc"
+    assert file.look(proc) is None
+    (proc / "4711").mkdir(parents=True)
+    numbers = " ".join(map(str, range(4, 53)))
+    (proc / "4711/stat").write_text(f"4711 (other) S {numbers}\n")
+    (proc / "4711/status").write_text("Name:\tother\nUid:\t0\t0\t0\t0\n")
+    assert file.look(proc) is None
+    path.write_text("4711 \n")
+    assert file.look(proc) == ProcessRef(pid=4711, start_time_ticks=22), "it was written again"
+
+
 def test_a_file_that_is_not_there_is_no_fault(tmp_path: Path) -> None:
     assert look(tmp_path / "none.pid") == (None, "")
 

@@ -45,8 +45,8 @@ class _RefusedError(Exception):
 class PidFile:
     """The pid file of one tree.
 
-    The pid is looked up only when the file changes: if the pid is later used by another process,
-    that process is not taken for the root.
+    The pid is looked up only when the file changes: if another process uses it later, be it that the
+    first one had ended before it was looked up, that process is not taken for the root.
     """
 
     def __init__(self, tree: int, path: Path) -> None:
@@ -90,8 +90,7 @@ class PidFile:
         if pid is None:
             return None  # it is just being written
         ref = _named(proc, pid, status)
-        if ref is not None:
-            self._read = mark
+        self._read = mark
         return ref
 
 
@@ -110,8 +109,8 @@ def _named(proc: Path, pid: int, status: os.stat_result) -> ProcessRef | None:
         users = user_ids(proc, pid)
         if ticks is None or ticks != start_time_ticks(proc, pid):
             return None
-    except KernelFileError:
-        return None
+    except KernelFileError as error:
+        raise _RefusedError(f"names process {pid} ({error.cause})") from error
     owner = status.st_uid
     may_name_all = owner in {0, os.geteuid()}
     if not may_name_all and users != frozenset({owner}):
