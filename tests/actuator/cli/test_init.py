@@ -17,8 +17,9 @@ import pytest
 from stallward.actuator.cli.init import _write
 from stallward.actuator.config.first_config import ChosenWorkload
 from stallward.actuator.config.load import load_config
+from stallward.actuator.doctor.doctor import Diagnosis
 from stallward.actuator.doctor.survey import Survey, Workload, survey
-from stallward.actuator.kernel.paths import DEFAULT_PATHS
+from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.actuator.kernel.process_spec import CommandPattern
 from stallward.agent.errors import UsageError
 from stallward.evaluation.cli import main
@@ -248,3 +249,31 @@ def test_a_configuration_is_replaced_as_a_whole_or_not_at_all(
     assert config.read_text() == "new\n"
     assert config.stat().st_mode & 0o777 == 0o640
     _write(Path("/dev/null"), "new\n")
+
+
+# ------------------------------------------------------------------ nodes of our own
+
+TCP = "sl\n 0: 00000000:{port:04X} 00000000:0000 0A 0:0 0:0 0 0 0 {inode} 1\n"
+
+
+def process(proc: Path, pid: int, name: str, line: str, *, group: str = "", mib: int = 40) -> Path:
+    """A process as the kernel shows it; its folder."""
+    folder = proc / str(pid)
+    folder.mkdir(parents=True)
+    (folder / "comm").write_text(f"{name}\n")
+    (folder / "cmdline").write_bytes(line.replace(" ", "\0").encode() + b"\0\0")
+    (folder / "cgroup").write_text(f"0::/{group}\n")
+    (folder / "statm").write_text(f"0 {mib * MIB // os.sysconf('SC_PAGE_SIZE')} 0 0 0 0 0\n")
+    return folder
+
+
+def test_a_service_in_a_container_has_the_ports_of_its_own_network(tmp_path: Path) -> None:
+    for pid, port in ((100, 5432), (200, 6379)):
+        folder = process(tmp_path, pid, f"db{pid}", f"/bin/db{pid}")
+        for part in ("fd", "net", "ns"):
+            (folder / part).mkdir()
+        (folder / "fd/3").symlink_to(f"socket:[{pid}]")
+        (folder / "ns/net").symlink_to(f"net:[{pid}]")
+        (folder / "net/tcp").write_text(TCP.format(port=port, inode=pid))
+    found = survey(Paths(proc=tmp_path, cgroup=tmp_path / "none"))
+    assert {one.name: one.ports for one in found.workloads} == {"db100": {5432}, "db200": {6379}}

@@ -86,7 +86,7 @@ def survey(paths: Paths, least_bytes: int = LEAST_BYTES) -> Survey:
         least_bytes: What holds less memory and listens on no port is left out.
     """
     hierarchy = detect(paths)
-    listening = _listening(paths.proc)
+    listening: dict[str, dict[str, set[int]]] = {}  # by network: a container has one of its own
     found: dict[tuple[bool, str], Workload] = {}
     for pid in _pids(paths.proc):
         folder = paths.proc / str(pid)
@@ -101,10 +101,13 @@ def survey(paths: Paths, least_bytes: int = LEAST_BYTES) -> Survey:
         one.memory_bytes += memory_bytes
         one.processes += 1
         one.programs.add(program)
+        network = _network(folder)
+        if network not in listening:
+            listening[network] = _listening(folder if network else paths.proc)
         for target in _open_files(folder):
             inode = _SOCKET.fullmatch(target)
             if inode is not None:
-                one.ports |= listening.get(inode[1], set())
+                one.ports |= listening[network].get(inode[1], set())
             elif _LOG.fullmatch(target):
                 one.logs.add(Path(target))
     listed = [one for one in found.values() if one.serves or one.memory_bytes >= least_bytes]
@@ -167,11 +170,18 @@ def _open_files(folder: Path) -> Iterator[str]:
                 yield str(path.readlink())
 
 
-def _listening(proc: Path) -> dict[str, set[int]]:
+def _network(folder: Path) -> str:
+    """The network namespace of a process; empty where this user may not see it."""
+    with contextlib.suppress(OSError):
+        return str((folder / "ns" / "net").readlink())
+    return ""
+
+
+def _listening(folder: Path) -> dict[str, set[int]]:
     """The inode of each listening socket, with its ports (proc_net_tcp.txt of the kernel)."""
     ports: dict[str, set[int]] = defaultdict(set)
     for name in ("tcp", "tcp6"):
-        for inode, port in _sockets(_text(proc / "net" / name).splitlines()[1:]):
+        for inode, port in _sockets(_text(folder / "net" / name).splitlines()[1:]):
             ports[inode].add(port)
     return ports
 
