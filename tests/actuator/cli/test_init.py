@@ -277,3 +277,23 @@ def test_a_service_in_a_container_has_the_ports_of_its_own_network(tmp_path: Pat
         (folder / "net/tcp").write_text(TCP.format(port=port, inode=pid))
     found = survey(Paths(proc=tmp_path, cgroup=tmp_path / "none"))
     assert {one.name: one.ports for one in found.workloads} == {"db100": {5432}, "db200": {6379}}
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("php-fpm8.2", "php-fpm: pool www"),
+        ("gunicorn: maste", "gunicorn: master [shop.wsgi]"),
+        ("MainThread", "/usr/bin/node server.js"),
+        ("batch.py", "/usr/bin/python3 -u /srv/batch.py"),
+        ("redis-server", "/usr/bin/redis-server 127.0.0.1:6379"),
+        ("bash", "-bash"),
+    ],
+)
+def test_the_pattern_of_a_program_finds_it_whatever_it_calls_itself(
+    tmp_path: Path, name: str, line: str
+) -> None:
+    process(tmp_path, 100, name, line)
+    (one,) = survey(Paths(proc=tmp_path, cgroup=tmp_path / "none")).workloads
+    target = ChosenWorkload(name=one.name, is_group=False, memory_bytes=MIB).target
+    assert CommandPattern(tomllib.loads(target)["processes"]["command"]).found_in(line)

@@ -131,20 +131,21 @@ def _text(path: Path) -> str:
 
 
 def _program(folder: Path) -> str:
-    """The name of a process's program: whole if its command line has it, where the kernel cut it."""
-    name = _text(folder / "comm")
-    if len(name.encode()) < _CUT_AT:
-        return name
-    try:
+    """The name of a process's program, as its command line has it, where a pattern can find it.
+
+    The kernel cuts the name, and a program may give itself another one: the command line of
+    ``php-fpm8.2`` is ``php-fpm: pool www``.
+    """
+    name, line = _text(folder / "comm"), b""
+    with contextlib.suppress(KernelFileError):
         line = read_start(folder / "cmdline", COMMAND_BYTES) or b""
-    except KernelFileError:
-        return name
-    words = line.decode("utf-8", "replace").replace("\0", " ").split()
-    for word in words[:_FIRST_WORDS]:
-        last = word.rpartition("/")[2].rstrip(":")  # a title has a colon behind the name
-        if last.startswith(name) and len(last.encode()) <= _LONGEST_NAME:
-            return last
-    return name
+    words = line.decode("utf-8", "replace").replace("\0", " ").split()[:_FIRST_WORDS]
+    # A title has a colon behind the name.
+    found = [last for word in words if (last := word.rpartition("/")[2].rstrip(":"))]
+    found = [last for last in found if len(last.encode()) <= _LONGEST_NAME]
+    cut = len(name.encode()) >= _CUT_AT
+    same = (last for last in found if last == name or (cut and last.startswith(name)))
+    return next(same, found[0] if found else name)
 
 
 def _resident_bytes(folder: Path) -> int:
