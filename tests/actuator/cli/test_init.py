@@ -297,3 +297,25 @@ def test_the_pattern_of_a_program_finds_it_whatever_it_calls_itself(
     (one,) = survey(Paths(proc=tmp_path, cgroup=tmp_path / "none")).workloads
     target = ChosenWorkload(name=one.name, is_group=False, memory_bytes=MIB).target
     assert CommandPattern(tomllib.loads(target)["processes"]["command"]).found_in(line)
+
+
+def test_what_else_a_pattern_finds_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = Paths(proc=tmp_path / "proc", cgroup=tmp_path / "cgroup")
+    paths.cgroup.mkdir()
+    (paths.cgroup / "cgroup.controllers").write_text("memory\n")
+    process(paths.proc, 100, "serve", "/usr/bin/serve --all")
+    process(paths.proc, 200, "python3", "python3 job.py")
+    process(paths.proc, 300, "python3", "/usr/bin/python3 mail.py", group="mail.service", mib=1)
+    process(paths.proc, 400, "tail", "tail -f /var/log/python3", mib=1)
+    (paths.proc / "self").mkdir()
+    (paths.proc / "self/mounts").write_text("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
+    found, works = survey(paths), Diagnosis(kind="v2", why="", findings=(), obstacles=())
+    monkeypatch.setattr("stallward.actuator.cli.init.survey", lambda _: found)
+    monkeypatch.setattr("stallward.actuator.cli.init.examine", lambda *_: works)
+    names = ["--protect", "serve", "--background", "python3"]
+    assert main(["init", *names, "--out", str(tmp_path / "stallward.toml")]) == 0
+    said = capsys.readouterr().out
+    assert "careful: the pattern of python3 also finds mail.service, tail;" in said
+    assert "pattern of serve" not in said

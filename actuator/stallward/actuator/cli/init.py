@@ -69,10 +69,13 @@ def init(
         )
     if out.exists() and not force:
         raise UsageError(f"{out} is there.", next_step="Give --out, or --force to replace it.")
-    text = first_config(applications, [_as_chosen(one) for one in others], acts=act)
+    slots = [_as_chosen(one) for one in others]
+    text = first_config(applications, slots, acts=act)
     config = parse_config(text)
     _write(out, text)
     output.line(f"wrote {out}")
+    for one in (*applications, *slots):
+        _say_what_else(found, one)
     diagnosis = examine(config.node.paths, config, make_controller)
     for obstacle in diagnosis.obstacles:
         output.line(f"cannot protect: {obstacle}")
@@ -105,6 +108,15 @@ def _applications(
         own_log = log or next(iter(sorted(workload.logs)), None)
         chosen.append(replace(_as_chosen(workload), target_ms=one_ms, log=own_log))
     return chosen
+
+
+def _say_what_else(found: Survey, one: ChosenWorkload) -> None:
+    """Say what else the pattern of a program finds: it would be protected or held back as well."""
+    finds = () if one.is_group else found.found_by(one.pattern)
+    others = {other.name for other in finds if other.is_group or other.name != one.name}
+    if others:
+        output.line(f"careful: the pattern of {one.name} also finds {_first(others, 3)};")
+        output.line("  write more of its command line there, or its user")
 
 
 def _write(path: Path, text: str) -> None:

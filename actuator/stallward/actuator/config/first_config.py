@@ -34,13 +34,17 @@ class ChosenWorkload:
         return _UNSAFE.sub("-", last).strip("-.") or "slot"
 
     @property
+    def pattern(self) -> str:
+        """What finds the command lines of a program."""
+        # Behind the name come arguments, or in a title that the program gave itself a colon.
+        return rf"(^|/){re.escape(self.name)}([\s:]|$)"
+
+    @property
     def target(self) -> str:
         """The line that names it."""
         if self.is_group:
             return f"group = {toml_text(self.name)}"
-        # Behind the name come arguments, or in a title that the program gave itself a colon.
-        pattern = rf"(^|/){re.escape(self.name)}([\s:]|$)"
-        return f"processes = {{ command = {toml_text(pattern)} }}"
+        return f"processes = {{ command = {toml_text(self.pattern)} }}"
 
 
 def toml_text(value: str) -> str:

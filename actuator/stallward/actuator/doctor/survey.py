@@ -22,6 +22,7 @@ from stallward.actuator.kernel.files import read_start, read_text
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_roots import COMMAND_BYTES
+from stallward.actuator.kernel.process_spec import CommandPattern
 
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 LEAST_BYTES: Final = 8 << 20
@@ -49,6 +50,8 @@ class Workload:
     """The resident memory of its processes; shared pages count for each."""
     processes: int = 0
     programs: set[str] = field(default_factory=set)
+    lines: set[str] = field(default_factory=set)
+    """The command lines of its processes."""
     ports: set[int] = field(default_factory=set)
     """The TCP ports that it listens on."""
     logs: set[Path] = field(default_factory=set)
@@ -70,12 +73,19 @@ class Survey:
     """One sentence on them."""
     workloads: tuple[Workload, ...]
     """Those that serve first, and of these and the others the largest."""
+    small: tuple[Workload, ...] = ()
+    """Those that are not worth a line."""
 
     def find(self, name: str) -> tuple[Workload, ...]:
         """The workload of a name, or those whose last part it is."""
         exact = [one for one in self.workloads if one.name == name.strip("/")]
         last = [one for one in self.workloads if one.name.rpartition("/")[2] == name]
         return tuple(exact[:1] or last)
+
+    def found_by(self, pattern: str) -> tuple[Workload, ...]:
+        """The workloads, small ones as well, in whose command lines a pattern is found."""
+        finds = CommandPattern(pattern).found_in
+        return tuple(one for one in (*self.workloads, *self.small) if any(map(finds, one.lines)))
 
 
 def survey(paths: Paths, least_bytes: int = LEAST_BYTES) -> Survey:
@@ -90,7 +100,8 @@ def survey(paths: Paths, least_bytes: int = LEAST_BYTES) -> Survey:
     found: dict[tuple[bool, str], Workload] = {}
     for pid in _pids(paths.proc):
         folder = paths.proc / str(pid)
-        program, memory_bytes = _program(folder), _resident_bytes(folder)
+        line, memory_bytes = _command_line(folder), _resident_bytes(folder)
+        program = _program(_text(folder / "comm"), line)
         if not program or not memory_bytes:
             continue  # it has ended, or is a thread of the kernel
         group = _group_of(folder, hierarchy.kind)
@@ -101,6 +112,7 @@ def survey(paths: Paths, least_bytes: int = LEAST_BYTES) -> Survey:
         one.memory_bytes += memory_bytes
         one.processes += 1
         one.programs.add(program)
+        one.lines.add(line)
         network = _network(folder)
         if network not in listening:
             listening[network] = _listening(folder if network else paths.proc)
@@ -110,9 +122,10 @@ def survey(paths: Paths, least_bytes: int = LEAST_BYTES) -> Survey:
                 one.ports |= listening[network].get(inode[1], set())
             elif _LOG.fullmatch(target):
                 one.logs.add(Path(target))
-    listed = [one for one in found.values() if one.serves or one.memory_bytes >= least_bytes]
-    listed.sort(key=lambda one: (not one.serves, -one.memory_bytes, one.name))
-    return Survey(kind=hierarchy.kind, why=hierarchy.why, workloads=tuple(listed))
+    every = sorted(found.values(), key=lambda one: (not one.serves, -one.memory_bytes, one.name))
+    small = tuple(one for one in every if not one.serves and one.memory_bytes < least_bytes)
+    listed = tuple(every[: len(every) - len(small)])
+    return Survey(kind=hierarchy.kind, why=hierarchy.why, workloads=listed, small=small)
 
 
 def _pids(proc: Path) -> Iterator[int]:
@@ -130,17 +143,23 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _program(folder: Path) -> str:
+def _command_line(folder: Path) -> str:
+    """A command line as patterns are searched for in it; empty if it cannot be read."""
+    try:
+        content = read_start(folder / "cmdline", COMMAND_BYTES) or b""
+    except KernelFileError:
+        return ""
+    return content.rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")
+
+
+def _program(name: str, line: str) -> str:
     """The name of a process's program, as its command line has it, where a pattern can find it.
 
     The kernel cuts the name, and a program may give itself another one: the command line of
     ``php-fpm8.2`` is ``php-fpm: pool www``.
     """
-    name, line = _text(folder / "comm"), b""
-    with contextlib.suppress(KernelFileError):
-        line = read_start(folder / "cmdline", COMMAND_BYTES) or b""
-    words = line.decode("utf-8", "replace").replace("\0", " ").split()[:_FIRST_WORDS]
     # A title has a colon behind the name.
+    words = line.split()[:_FIRST_WORDS]
     found = [last for word in words if (last := word.rpartition("/")[2].rstrip(":"))]
     found = [last for last in found if len(last.encode()) <= _LONGEST_NAME]
     cut = len(name.encode()) >= _CUT_AT
