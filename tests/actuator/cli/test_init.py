@@ -148,6 +148,19 @@ def test_of_many_ports_it_says_how_many_it_leaves_out(
     assert "1, 2, 3, 4 and 3 more" in capsys.readouterr().out
 
 
+def test_no_part_of_the_system_is_proposed_as_background(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("system.slice/systemd-journald.service", "init.scope", "batch.slice/job.service")
+    groups = tuple(Workload(name=name, is_group=True, memory_bytes=9 * MIB) for name in names)
+    found = Survey(kind="v2", why="All are there.", workloads=groups)
+    monkeypatch.setattr("stallward.actuator.cli.init.survey", lambda _: found)
+    assert main(["init"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in names)
+    assert "--background batch.slice/job.service " in text
+
+
 def test_a_name_that_a_shell_would_run_is_quoted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

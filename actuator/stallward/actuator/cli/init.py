@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 from collections.abc import Sequence, Set
 from dataclasses import replace
@@ -25,6 +26,8 @@ from stallward.agent.registry import make_controller
 
 _MOST_LISTED: Final = 12
 _MIB: Final = 1 << 20
+_SYSTEM: Final = re.compile(r"(.*/)?(init\.scope|(systemd-|dbus)[^/]*)")
+"""Groups for which other programs wait: whoever logs waits for systemd-journald."""
 
 
 def init(
@@ -167,7 +170,7 @@ def _list(found: Survey) -> None:
     if len(found.workloads) > len(shown):
         output.line(f"and {len(found.workloads) - len(shown)} more")
     services = [one for one in found.workloads if one.serves]
-    others = [one for one in found.workloads if not one.serves]
+    others = [one for one in found.workloads if not (one.serves or _SYSTEM.fullmatch(one.name))]
     protect = services[0].name if services else "NAME"
     held = others[0].name if others else "NAME"
     output.line()
