@@ -538,11 +538,11 @@ def test_a_group_with_a_protected_process_is_never_paused_or_limited(
     assert tree(node.paths) == before
 
 
-def process(node: FakeNode, pid: int, ticks: int, score: int) -> Path:
+def process(node: FakeNode, pid: int, ticks: int, score: int, parent: int = 0) -> Path:
     folder = node.paths.proc / str(pid)
     folder.mkdir()
     fields = ["0"] * 22
-    fields[19] = str(ticks)
+    fields[1], fields[19] = str(parent), str(ticks)
     (folder / "stat").write_text(f"{pid} (app) {' '.join(fields)}\n")
     (folder / "oom_score_adj").write_text(str(score))
     return folder / "oom_score_adj"
@@ -563,6 +563,21 @@ def test_a_child_that_inherits_a_score_gets_its_parents_original(node: FakeNode)
     assert OomScore(4_000_003, 1 << 40, 7) in node.sent
     assert set(node.released) == {e for e in node.sent if isinstance(e, OomScore)}
     assert levers.held() == ()
+
+
+def test_a_child_gets_what_its_own_parent_had_and_not_what_the_first_process_had(
+    node: FakeNode,
+) -> None:
+    assert node.app.unified_dir is not None
+    members = node.app.unified_dir / "cgroup.procs"
+    scores = [process(node, 4_000_001, 5, 7), process(node, 4_000_002, 5, 300)]
+    members.write_text("4000001\n4000002\n")
+    levers = node.lever_set()
+    levers.apply(DesiredState(protect_from_oom=True))
+    scores.append(process(node, 4_000_003, 1 << 40, -1000, parent=4_000_002))
+    members.write_text("4000001\n4000002\n4000003\n")
+    levers.apply(RELEASED)
+    assert [score.read_text() for score in scores] == ["7", "300", "300"]
 
 
 def test_scores_of_processes_that_have_ended_are_forgotten(node: FakeNode) -> None:

@@ -18,7 +18,7 @@ from stallward.actuator.journal.entries import OomScore
 from stallward.actuator.kernel.cgroups import MOST_SEARCHED
 from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.process_table import start_time_ticks
+from stallward.actuator.kernel.process_table import read_seen, start_time_ticks
 from stallward.actuator.kernel.target import Target
 from stallward.actuator.levers.base.lever import LeverDefaults, PlannedWrite
 from stallward.actuator.levers.base.originals import Originals
@@ -171,7 +171,7 @@ class OomScoreLever(LeverDefaults):
         original = OomScore(pid, ticks, int(text))
         since_ticks, before = self._first.get(score, (None, 0))
         if original.value == score and since_ticks is not None and ticks >= since_ticks:
-            inherited = OomScore(pid, ticks, before)  # the parent's score was changed
+            inherited = OomScore(pid, ticks, self._parents(pid, before))
             if (pid, ticks) not in self._changed:
                 self._note(inherited)
                 self._changed[(pid, ticks)] = inherited
@@ -190,6 +190,15 @@ class OomScoreLever(LeverDefaults):
             raise
         self._changed[(pid, ticks)] = original
         self._first.setdefault(score, (now_ticks, original.value))
+
+    def _parents(self, pid: int, otherwise: int) -> int:
+        """The score that a process's parent had, if it still has the process and was changed."""
+        child = read_seen(self._proc, pid)
+        parent = None if child is None else read_seen(self._proc, child.parent)
+        if parent is None:
+            return otherwise
+        changed = self._changed.get((parent.pid, parent.start_time_ticks))
+        return otherwise if changed is None else changed.value
 
     def _restore(self) -> tuple[LeverResult, ...]:
         results = []
