@@ -580,6 +580,22 @@ def test_a_child_gets_what_its_own_parent_had_and_not_what_the_first_process_had
     assert [score.read_text() for score in scores] == ["7", "300", "300"]
 
 
+def test_a_process_that_leaves_the_application_gets_its_score_back(node: FakeNode) -> None:
+    assert node.app.unified_dir is not None
+    members = node.app.unified_dir / "cgroup.procs"
+    stays, leaves = process(node, 4_000_001, 5, 7), process(node, 4_000_002, 5, 8)
+    members.write_text("4000001\n4000002\n")
+    (oom,) = [lever for lever in node.lever_set()._every if lever.name == "oom"]
+    oom.apply(DesiredState(protect_from_oom=True), 1.0)
+    assert (stays.read_text(), leaves.read_text()) == ("-1000", "-1000")
+    members.write_text("4000001\n")
+    oom.apply(DesiredState(protect_from_oom=True), 3.0)
+    assert (stays.read_text(), leaves.read_text()) == ("-1000", "8")
+    assert node.released == [OomScore(4_000_002, 5, 8)]
+    oom.restore(4.0)
+    assert (stays.read_text(), leaves.read_text()) == ("7", "8")
+
+
 def test_scores_of_processes_that_have_ended_are_forgotten(node: FakeNode) -> None:
     assert node.app.unified_dir is not None
     members = node.app.unified_dir / "cgroup.procs"

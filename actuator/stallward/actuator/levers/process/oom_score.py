@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -77,7 +78,10 @@ class OomScoreLever(LeverDefaults):
         return not self._wanted and not self.held
 
     def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
-        """Adjust the scores of all processes once a second, or put them back."""
+        """Adjust the scores of all processes once a second, or put them back.
+
+        A process that has left the application, or its slot, gets its own back as well.
+        """
         if not granted.protect_from_oom:
             return self.restore(now_s)
         if not self._wanted:
@@ -93,14 +97,20 @@ class OomScoreLever(LeverDefaults):
             for group in self._slots:
                 results += self._adjust(group, BACKGROUND, seen)
         self._drop_dead(seen)
-        return tuple(results)
+        left = [process for process in self._changed if process not in seen]
+        return (*results, *self._give_back(left))
 
     def restore(self, now_s: float) -> tuple[LeverResult, ...]:
         """Give every process its score back, also those forked meanwhile."""
         self._wanted, self._scan_at_s = False, 0.0
         if self.held:
             attempt("oom", "", self._note_forked)  # best effort: restoring comes first
-        return self._restore()
+        results = self._give_back(tuple(self._changed))
+        if not self._changed:
+            self._originals.release_all(tuple(self._noted))
+            self._noted.clear()
+            self._first.clear()
+        return tuple(results)
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
         """One planned write for all processes whose score would change."""
@@ -200,9 +210,11 @@ class OomScoreLever(LeverDefaults):
         changed = self._changed.get((parent.pid, parent.start_time_ticks))
         return otherwise if changed is None else changed.value
 
-    def _restore(self) -> tuple[LeverResult, ...]:
+    def _give_back(self, processes: Iterable[tuple[int, int]]) -> list[LeverResult]:
+        """Give some processes their scores back."""
         results = []
-        for (pid, ticks), original in tuple(self._changed.items()):
+        for pid, ticks in processes:
+            original = self._changed[(pid, ticks)]
             path = self._proc / str(pid) / "oom_score_adj"
             if start_time_ticks(self._proc, pid) == ticks and not self._is_foreign(path):
                 value = str(original.value)
@@ -213,11 +225,7 @@ class OomScoreLever(LeverDefaults):
             del self._changed[(pid, ticks)]
             del self._noted[original]
             self._originals.release(original)
-        if not self._changed:
-            self._originals.release_all(tuple(self._noted))
-            self._noted.clear()
-            self._first.clear()
-        return tuple(results)
+        return results
 
     def _is_foreign(self, path: Path) -> bool:
         """Whether there was a foreign change of the score, which then stays."""
