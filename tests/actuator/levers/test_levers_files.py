@@ -482,6 +482,21 @@ def test_a_paused_group_that_vanishes_is_a_failure_and_not_held(node: FakeNode) 
     assert not lever.held
 
 
+def test_a_paused_group_that_leaves_the_memory_hierarchy_is_thawed(node: FakeNode) -> None:
+    """As systemd removes it there when a unit's accounting is switched off."""
+    slot = node.slots[0]
+    assert slot.unified_dir is not None
+    assert slot.memory_dir is not None
+    lever = PauseLever(slot, Originals(node.sent.append), first_paused)
+    lever.apply(PAUSED, 1.0)
+    assert (slot.unified_dir / "cgroup.freeze").read_text() == "1"
+    if slot.memory_dir != slot.unified_dir:
+        shutil.rmtree(slot.memory_dir)
+    lever.apply(RELEASED, 2.0)
+    assert (slot.unified_dir / "cgroup.freeze").read_text() == "0"
+    assert not lever.held
+
+
 def test_a_setting_that_could_not_be_put_back_is_tried_again(node: FakeNode) -> None:
     levers = node.lever_set()
     levers.apply(DesiredState(tuning=Tuning(swappiness=90)))

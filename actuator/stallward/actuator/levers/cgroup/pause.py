@@ -195,7 +195,7 @@ class PauseLever(LeverDefaults):
         return self._write(True, now_s)
 
     def _thaw(self, now_s: float) -> tuple[LeverResult, ...]:
-        if not self._group.exists():
+        if self._freezer is None or not self._freezer.path.exists():
             self._release()
             return ()
         return self._write(False, now_s)
