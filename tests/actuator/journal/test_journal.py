@@ -358,6 +358,38 @@ def test_only_the_very_process_gets_its_oom_score_back() -> None:
         process.kill()
 
 
+FORKING = """
+import os, sys
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        continue
+    os.write(1, b"%d\\n" % child)  # at once: both write to the same pipe
+    os.waitpid(child, 0)
+"""
+
+
+def test_what_a_process_has_started_since_gets_its_oom_score_back() -> None:
+    """The journal names only what ran at the last sweep."""
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", FORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        files = [Path(f"/proc/{process.pid}/oom_score_adj")]
+        files[0].write_text("800")
+        process.stdin.write(b"\n\n")
+        process.stdin.flush()
+        pids = [int(process.stdout.readline()) for _ in range(2)]  # a child, and a child of that
+        files += [Path(f"/proc/{pid}/oom_score_adj") for pid in pids]
+        assert [file.read_text() for file in files] == ["800\n"] * 3
+        ticks = start_time_ticks(Path("/proc"), process.pid)
+        assert ticks is not None
+        assert restore((OomScore(process.pid, ticks, 600),), Paths()) == ()
+        assert [file.read_text() for file in files] == ["600\n"] * 3
+        process.stdin.close()
+
+
 def test_what_runs_again_does_not_run_under_a_hard_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -305,7 +305,7 @@ class _Plan:
             if isinstance(entry, OomScore):
                 scores.setdefault((entry.pid, entry.start_time_ticks), []).append(entry)
         for of_process in scores.values():
-            act = partial(_write_oom_score, of_process[0], self._paths, self._kept)
+            act = partial(_write_oom_score, of_process[0], scores, self._paths, self._kept)
             self._add("knobs", of_process, act)
         groups = tuple(e for e in self.wanted if isinstance(e, GroupThreads))
         threads = tuple(e for e in self.wanted if isinstance(e, ThreadValue))
@@ -527,9 +527,37 @@ def _reset_threads(
         raise ActuatorError(" ".join(problems[:_MOST_PROBLEMS]))
 
 
-def _write_oom_score(entry: OomScore, paths: Paths, kept: KeptFiles) -> None:
-    if start_time_ticks(paths.proc, entry.pid) == entry.start_time_ticks:
-        _write(paths.proc / str(entry.pid) / "oom_score_adj", str(entry.value), kept)
+def _write_oom_score(
+    entry: OomScore, noted: Container[tuple[int, int]], paths: Paths, kept: KeptFiles
+) -> None:
+    """Give a process its score back, and those below it that have inherited the other one.
+
+    Args:
+        entry: What is given back.
+        noted: The processes, each by pid and start time, that have entries of their own.
+        paths: The kernel's files.
+        kept: What is kept open.
+    """
+    if start_time_ticks(paths.proc, entry.pid) != entry.start_time_ticks:
+        return
+    given = read_text(paths.proc / str(entry.pid) / "oom_score_adj")
+    todo = [entry.pid] if given is not None else []
+    while todo:
+        pid = todo.pop()
+        _write(paths.proc / str(pid) / "oom_score_adj", str(entry.value), kept)
+        todo += [
+            child
+            for child in _children(paths.proc, pid)
+            if given != str(entry.value)
+            and read_text(paths.proc / str(child) / "oom_score_adj") == given
+            and (child, start_time_ticks(paths.proc, child)) not in noted
+        ]
+
+
+def _children(proc: Path, pid: int) -> Iterator[int]:
+    for tid in thread_ids(proc, pid):
+        text = read_text(proc / str(pid) / "task" / str(tid) / "children") or ""
+        yield from map(int, text.split())
 
 
 def _remove_group(name: str, paths: Paths) -> None:
