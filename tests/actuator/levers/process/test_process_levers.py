@@ -18,8 +18,10 @@ import pytest
 from stallward.actuator.errors import GroupError, LeverError
 from stallward.actuator.journal.entries import GroupThreads, JournalEntry, ThreadValue
 from stallward.actuator.journal.restore import restore
+from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.memory.mappings import mappings
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.process_table import send_signal, start_time_ticks
 from stallward.actuator.kernel.scheduling import (
     CPUS,
     NICE,
@@ -36,11 +38,11 @@ from stallward.actuator.levers.process.page_advice import (
     advise_ranges,
     private_ranges,
 )
-from stallward.actuator.levers.process.stop import TerminateLever
+from stallward.actuator.levers.process.stop import ProcessStopLever, TerminateLever
 from stallward.actuator.levers.process.thread_lever import ForAll, ThreadLever, ThreadSpec
 from stallward.actuator.levers.slot_levers import SlotProcesses, process_levers
 from stallward.actuator.record.lever_result import LeverResult
-from stallward.agent.desired import MIB, RELEASED, DesiredState, SlotDesire
+from stallward.agent.desired import MIB, RELEASED, DesiredState, ProcessRef, SlotDesire
 
 PROC = Path("/proc")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may lower a nice value")
@@ -350,6 +352,23 @@ def test_cpus_that_are_not_there_are_a_failure_and_change_nothing(family: Childr
     assert not result.ok
     assert "Invalid argument" in result.error
     assert not held.lever.held
+
+
+def test_cpus_of_which_the_kernel_takes_some_are_given_once_and_undone_after_a_crash(
+    family: Children,
+) -> None:
+    """As where the group may use some of them only (cpuset.cpus)."""
+    own = format_cpus(os.sched_getaffinity(0))
+    first = min(os.sched_getaffinity(0))
+    held = ThreadSetting(family, CPUS, family.folder)
+    state = DesiredState(slots=(SlotDesire(cpus=(first, 4000)),))
+    (result,) = held.apply(state)
+    assert f"the kernel took {first} instead of {first},4000" in result.error
+    assert set(family.values(CPUS)) == {str(first)}
+    assert held.apply(state, 2.0) == []
+    assert restore(held.sent, Paths(cgroup=family.folder.parent)) == ()
+    assert set(family.values(CPUS)) == {own}
+    held.apply(RELEASED, 4.0)
 
 
 def test_a_refused_slot_is_not_touched(family: Children) -> None:

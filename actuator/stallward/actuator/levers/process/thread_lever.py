@@ -99,6 +99,8 @@ class Given:
 
     original: str
     value: str
+    asked: str
+    """What was asked for: of CPUs the kernel takes those that the group may use."""
 
 
 @dataclass(slots=True)
@@ -179,10 +181,10 @@ class ThreadSweep:
             original = self._original(thread, now, wish, swept)
             if original is None:
                 continue
-            value = wishes.value(thread, original)
-            if value != now:
+            value, given = wishes.value(thread, original), self._given.get(thread)
+            if value != now and (given is None or given.asked != value):
                 todo.append((thread, original, value))
-            elif thread not in self._given:
+            elif given is None:
                 self._own.add(thread)
                 if self._folder is not None:  # else a restore would take it for a changed one
                     self._save(ThreadValue(self._what, thread.tid, thread.start_time_ticks, now))
@@ -229,7 +231,7 @@ class ThreadSweep:
                 if self._folder is None:  # there is no entry for all threads of a group
                     ticks = thread.start_time_ticks
                     self._save(ThreadValue(self._what, thread.tid, ticks, self._common))
-                self._given[thread] = Given(self._common, now)
+                self._given[thread] = Given(self._common, now, now)
                 return self._common
             return now
         if given.value == now:
@@ -262,10 +264,12 @@ class ThreadSweep:
         if not write_value(self._what, thread.tid, value):
             return
         taken = read_value(self._what, thread.tid) or value
-        self._given[thread] = Given(original, taken)
+        self._given[thread] = Given(original, taken, value)
         self._written.add(taken)
         swept.moved += 1
         if taken != value:
+            if self._folder is not None and original == self._common:
+                self._save(GroupThreads(self._what, self._folder, taken, original))
             raise LeverError(f"Thread {thread.tid}: the kernel took {taken} instead of {value}.")
 
     def give_back(self) -> Swept:
@@ -273,7 +277,7 @@ class ThreadSweep:
         swept = Swept()
         for thread, now in self.values():
             if thread not in self._given and self._inherited(thread, now):
-                self._given[thread] = Given(self._common or now, now)
+                self._given[thread] = Given(self._common or now, now, now)
         for thread, given in tuple(self._given.items()):
             try:
                 swept.moved += self._back(thread, given, swept)
