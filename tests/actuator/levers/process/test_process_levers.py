@@ -193,6 +193,30 @@ def test_a_process_forked_meanwhile_gets_its_parents_value_back(family: Children
 
 
 @needs_root
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_process_forked_meanwhile_gets_what_its_own_parent_had(
+    family: Children, tmp_path: Path, crash: bool
+) -> None:
+    """Not what the first thread had that was changed."""
+    other = Children(tmp_path)
+    try:
+        os.setpriority(os.PRIO_PROCESS, other.process.pid, 12)
+        held = ThreadSetting(family, NICE, family.folder, lambda: (*family.pids(), *other.pids()))
+        held.apply(nice(15))
+        time.sleep(0.02)  # the kernel counts start times in hundredths
+        other.fork()
+        child = other.pids()[1]
+        assert read_value(NICE, child) == "15"
+        held.apply(nice(15), 2.0)  # a regular look
+        if crash:
+            assert restore(held.sent, Paths(cgroup=family.folder.parent)) == ()
+        held.apply(RELEASED, 4.0)
+        assert read_value(NICE, child) == "12"
+    finally:
+        other.close()
+
+
+@needs_root
 def test_threads_that_have_ended_are_forgotten(tmp_path: Path) -> None:
     reaping = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
     family = Children(tmp_path, reaping + PROGRAM)

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from stallward.actuator.errors import LeverError
 from stallward.actuator.journal.entries import GroupThreads, JournalEntry, ThreadValue
-from stallward.actuator.kernel.process_table import start_time_ticks
+from stallward.actuator.kernel.process_table import read_seen, start_time_ticks
 from stallward.actuator.kernel.scheduling import NICE, read_value, thread_ids, write_value
 from stallward.actuator.levers.base.file_lever import ORIGINAL
 from stallward.actuator.levers.base.lever import Members, PlannedWrite
@@ -154,14 +154,14 @@ class ThreadSweep:
         """Whether a thread may not have its original value, also one whose parent has ended."""
         return bool(self._given or self._written)
 
-    def values(self) -> Iterator[tuple[ThreadRef, str]]:
-        """Yield all threads that exist now, and their values."""
+    def values(self) -> Iterator[tuple[ThreadRef, str, int]]:
+        """Yield all threads that exist now, their values, and the pids of their processes."""
         for pid in self._members():
             for tid in thread_ids(self._proc, pid):
                 ticks = start_time_ticks(self._proc, tid)
                 now = read_value(self._what, tid)
                 if ticks is not None and now is not None:
-                    yield ThreadRef(tid=tid, start_time_ticks=ticks), now
+                    yield ThreadRef(tid=tid, start_time_ticks=ticks), now, pid
 
     def give(self, wishes: ThreadWishes) -> Swept:
         """Give every thread the value that is wanted of it, or its own if none is.
@@ -173,12 +173,12 @@ class ThreadSweep:
             self._since_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_S)
         threads = tuple(self.values())
         todo = []
-        for thread, now in threads:
+        for thread, now, pid in threads:
             wish = wishes.of(thread)
             if thread in self._left and self._left[thread] == wish:
                 continue
             self._left.pop(thread, None)
-            original = self._original(thread, now, wish, swept)
+            original = self._original(thread, now, pid, wish, swept)
             if original is None:
                 continue
             value, given = wishes.value(thread, original), self._given.get(thread)
@@ -197,7 +197,7 @@ class ThreadSweep:
                     self._give_one(thread, original, value, swept)
             except (StallwardError, OSError) as error:
                 swept.problem(str(error))
-        self._drop_dead({thread for thread, _ in threads})
+        self._drop_dead({thread for thread, *_ in threads})
         return swept
 
     def _drop_dead(self, seen: set[ThreadRef]) -> None:
@@ -223,16 +223,18 @@ class ThreadSweep:
             del self._entries[entry]
         self._originals.release_all(gone)
 
-    def _original(self, thread: ThreadRef, now: str, wish: str | None, swept: Swept) -> str | None:
+    def _original(
+        self, thread: ThreadRef, now: str, pid: int, wish: str | None, swept: Swept
+    ) -> str | None:
         """The value that a thread had before; ``None`` if there was a foreign change since."""
         given = self._given.get(thread)
         if given is None:
-            if self._common is not None and self._inherited(thread, now):
-                if self._folder is None:  # there is no entry for all threads of a group
-                    ticks = thread.start_time_ticks
-                    self._save(ThreadValue(self._what, thread.tid, ticks, self._common))
-                self._given[thread] = Given(self._common, now, now)
-                return self._common
+            if self._inherited(thread, now):
+                own = self._parents(thread, pid, now)
+                if self._folder is None or own != self._common:  # not as all threads of a group
+                    self._save(ThreadValue(self._what, thread.tid, thread.start_time_ticks, own))
+                self._given[thread] = Given(own, now, now)
+                return own
             return now
         if given.value == now:
             return given.original
@@ -248,6 +250,19 @@ class ThreadSweep:
         if thread.start_time_ticks < self._since_ticks:
             return False
         return now in self._written
+
+    def _parents(self, thread: ThreadRef, pid: int, now: str) -> str:
+        """The own value of the one that a thread has inherited from, as far as that is known."""
+        parent = pid  # most threads are started by the first one of their process
+        if thread.tid == pid:
+            seen = read_seen(self._proc, pid)
+            parent = 0 if seen is None else seen.parent
+        ticks = start_time_ticks(self._proc, parent)
+        ref = ThreadRef(tid=parent, start_time_ticks=-1 if ticks is None else ticks)
+        given = self._given.get(ref)
+        if given is None:
+            return now if ref in self._own else self._common or now
+        return given.original
 
     def _save(self, entry: JournalEntry) -> None:
         self._originals.ensure(entry)
@@ -275,9 +290,9 @@ class ThreadSweep:
     def give_back(self) -> Swept:
         """Give every thread its original value back, also those forked since."""
         swept = Swept()
-        for thread, now in self.values():
+        for thread, now, pid in self.values():
             if thread not in self._given and self._inherited(thread, now):
-                self._given[thread] = Given(self._common or now, now, now)
+                self._given[thread] = Given(self._parents(thread, pid, now), now, now)
         for thread, given in tuple(self._given.items()):
             try:
                 swept.moved += self._back(thread, given, swept)
@@ -391,10 +406,8 @@ class ThreadLever(WorkerLever[ThreadWishes | None]):
             return ()
         threads = tuple(self._sweep.values())
         if wishes is not None:
-            threads = tuple(
-                (thread, now) for thread, now in threads if wishes.value(thread, now) != now
-            )
-        values = [now for _, now in threads]
+            threads = tuple(one for one in threads if wishes.value(one[0], one[1]) != one[1])
+        values = [now for _, now, _ in threads]
         plan = PlannedWrite(
             lever=self.name,
             target=f"{self._spec.what} of {len(values)} threads",
