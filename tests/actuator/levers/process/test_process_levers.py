@@ -636,3 +636,24 @@ def test_a_process_with_a_members_pid_is_not_asked_to_end(family: Children) -> N
     settle(lever, RELEASED)
     assert family.process.poll() is None
     assert killed == []
+
+
+def test_a_process_that_has_ended_before_it_could_be_continued_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        ticks = start_time_ticks(PROC, process.pid)
+        assert ticks is not None
+
+        def send(proc: Path, pid: int, expected_ticks: int, number: signal.Signals) -> bool:
+            sent = send_signal(proc, pid, expected_ticks, number)
+            if number is signal.SIGTERM:
+                process.wait()
+            return sent
+
+        monkeypatch.setattr("stallward.actuator.levers.process.stop.send_signal", send)
+        nobody = Hierarchy().group("nobody")
+        lever = ProcessStopLever(Paths(), nobody, Originals(lambda *_: None))
+        ref = ProcessRef(pid=process.pid, start_time_ticks=ticks)
+        (result,) = lever.apply(DesiredState(terminate=ref), 1.0)
+    assert result.ok, result.error

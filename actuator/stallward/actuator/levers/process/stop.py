@@ -261,8 +261,8 @@ class ProcessStopLever(LeverDefaults):
         self._check(ref)
         self._signal(ref, number)
         if number is signal.SIGTERM:
-            # A stopped process would take the signal only when it runs again.
-            self._signal(ref, signal.SIGCONT)
+            # A stopped process would take the signal only when it runs again. It may have ended.
+            send_signal(self._paths.proc, ref.pid, ref.start_time_ticks, signal.SIGCONT)
         self._stopped.pop(ref, None)
         self._originals.release(_entry(ref))
 
