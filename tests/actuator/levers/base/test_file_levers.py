@@ -23,7 +23,7 @@ from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import MIB, RELEASED, DesiredState, SlotDesire, Tuning
 
 DISK = "254:0"
-UNLIMITED = "rbps=max wbps=max riops=max wiops=max"
+UNLIMITED = "rbps=max wbps=max"
 V2_FILES = {
     "memory.high": "max",
     "memory.max": "max",
@@ -304,7 +304,7 @@ def test_a_group_is_never_given_more_than_it_had(tmp_path: Path) -> None:
     assert node.file("io.max").read_text() == f"{DISK} rbps=1000 wbps=5000"
     assert node.file("memory.swap.max").read_text() == str(10 * MIB)
     node.levers.restore()
-    assert node.file("io.max").read_text() == f"{DISK} rbps=1000 wbps=max riops=9 wiops=max"
+    assert node.file("io.max").read_text() == f"{DISK} rbps=1000 wbps=max"
 
 
 def test_a_dry_run_says_everything_and_changes_nothing(node: FakeNode) -> None:
@@ -499,6 +499,27 @@ def test_the_journal_alone_undoes_keyed_values(tmp_path: Path) -> None:
     node.levers.restore()
 
 
+def test_a_limit_of_operations_that_another_program_sets_stays_and_ours_of_bytes_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = FakeNode(tmp_path, "v2")
+
+    def write(path: Path, text: str) -> None:
+        """As the kernel does: what is not named stays as it is."""
+        words = dict(word.split("=") for word in f"{UNLIMITED} riops=max wiops=max".split())
+        for line in (path.read_text(), text):
+            words |= dict(word.split("=") for word in line.split()[1:])
+        path.write_text(f"{DISK} {' '.join(map('='.join, words.items()))}")
+
+    monkeypatch.setattr("stallward.actuator.levers.base.held_setting.write_text", write)
+    state = one(io_max_bytes_per_s=MIB)
+    node.apply(state)
+    write(node.file("io.max"), f"{DISK} wiops=500")
+    assert [result for _ in range(20) for result in node.levers.apply(state)] == []
+    node.levers.restore()
+    assert node.file("io.max").read_text() == f"{DISK} {UNLIMITED} riops=max wiops=500"
+
+
 def test_a_calm_tick_reads_no_more_than_one_lever(node: FakeNode) -> None:
     state = one(cpu_weight=50, cpu_max_cores=0.5)
     node.apply(state)
@@ -535,7 +556,7 @@ FOREIGN = {
         "memory.max": "34603008",
         "cpu.weight": "77",
         "cpu.max": "7000 100000",
-        "io.max": f"{DISK} rbps=3 wbps=3 riops=3 wiops=3",
+        "io.max": f"{DISK} rbps=3 wbps=3",
     },
     "hybrid": {
         "memory.limit_in_bytes": "33554432",

@@ -163,7 +163,7 @@ class KeyedFile(PlainFile):
     key: str
     """The key, e.g. ``254:0``."""
     default: str
-    """The value where there is no line for the key."""
+    """The value where there is no line for the key. Other names in a line are not looked at."""
     cap: bool = True
 
     def read(self) -> str | None:
@@ -174,7 +174,8 @@ class KeyedFile(PlainFile):
         for line in text.splitlines():
             key, _, value = line.strip().partition(" ")
             if key == self.key:
-                return value
+                names = {_word(word)[0] for word in self.default.split()}
+                return " ".join(word for word in value.split() if _word(word)[0] in names)
         return self.default
 
     def write(self, value: str) -> str | None:

@@ -31,7 +31,8 @@ _V1_SHARES_PER_WEIGHT: Final = 10.24
 """A cpu.weight of 100 equals cpu.shares of 1024."""
 _LEAST_QUOTA_US: Final = 1000
 _MOST_BFQ_WEIGHT: Final = 1000
-_UNLIMITED_IO: Final = "rbps=max wbps=max riops=max wiops=max"
+_UNLIMITED_IO: Final = "rbps=max wbps=max"
+"""Limits of operations, in the same line of io.max, are left to others."""
 
 
 def cpu_weight(group: Cgroup, desire_of: DesireOf, check: Check) -> FileSpec:
