@@ -17,7 +17,7 @@ from stallward.actuator.config.tables import (
 )
 from stallward.actuator.doctor.doctor import examine
 from stallward.actuator.doctor.finding import Finding
-from stallward.actuator.doctor.node_facts import groups_below, node_facts
+from stallward.actuator.doctor.node_facts import groups_below, node_facts, nothing_kept
 from stallward.actuator.kernel.paths import Paths
 
 
@@ -134,6 +134,40 @@ def test_groups_below_a_slot_with_limits_of_their_own_are_named(plain: Paths) ->
     assert two.next_step
     write(plain.cgroup / "batch/a/memory.max", "nonsense\n")
     assert len(list(groups_below(config))) == 1
+
+
+def test_a_group_above_the_application_of_which_nothing_is_kept_is_named(plain: Paths) -> None:
+    write(plain.proc / "self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
+    write(plain.cgroup / "cgroup.controllers", "memory\n")
+    for group in ("zone", "zone/app.slice", "zone/app.slice/app.service"):
+        write(plain.cgroup / group / "memory.low", "0\n")
+        write(plain.cgroup / group / "memory.max", "max\n")
+    app = ProtectedConfig(group="zone/app.slice/app.service")
+    config = replace(configured(plain), protected=app)
+    (found,) = nothing_kept(config)
+    assert found.name == "memory.low of zone/app.slice/app.service"
+    assert found.why.startswith("memory.low of zone, above it, is 0")
+    assert "systemctl set-property zone MemoryLow=" in found.next_step
+    write(plain.cgroup / "zone/memory.low", "4096\n")
+    (found,) = nothing_kept(config)
+    assert found.why.startswith("memory.low of zone/app.slice, above it, is 0")
+    write(plain.cgroup / "zone/app.slice/memory.low", "4096\n")
+    assert list(nothing_kept(config)) == []
+    assert list(nothing_kept(replace(config, protected=ProtectedConfig(group="app")))) == []
+
+
+def test_a_zone_with_a_limit_needs_no_memory_of_its_own_kept(plain: Paths) -> None:
+    write(plain.proc / "self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
+    write(plain.cgroup / "cgroup.controllers", "memory\n")
+    write(plain.cgroup / "zone/memory.low", "0\n")
+    write(plain.cgroup / "zone/memory.max", "max\n")
+    config = configured(plain)
+    node = replace(config.node, zone="zone")
+    app, slot = ProtectedConfig(group="zone/app"), SlotConfig(name="batch", group="zone/batch")
+    config = replace(config, node=node, protected=app, background=(slot,))
+    assert len(list(nothing_kept(config))) == 1
+    write(plain.cgroup / "zone/memory.max", "8192\n")
+    assert list(nothing_kept(config)) == []
 
 
 def test_the_limit_of_v1_that_is_none_is_none(plain: Paths) -> None:

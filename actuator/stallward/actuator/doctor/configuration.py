@@ -13,7 +13,7 @@ from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.tables import RemoteConfig, ServiceConfig, SlotConfig
 from stallward.actuator.doctor.finding import Finding, examine_pods, finding
 from stallward.actuator.doctor.latency import try_latency
-from stallward.actuator.doctor.node_facts import groups_below
+from stallward.actuator.doctor.node_facts import groups_below, nothing_kept
 from stallward.actuator.doctor.watchdogs import watchdogs
 from stallward.actuator.errors import JournalError, WorkError
 from stallward.actuator.kernel.refusals import Place, next_step, why_not_writable
@@ -173,7 +173,7 @@ def examine_config(
         findings += _signals_of(node, tried)
         findings += latencies
         findings += try_work(config.background)
-        findings += [*groups_below(config), *watchdogs(config)]
+        findings += [*groups_below(config), *nothing_kept(config), *watchdogs(config)]
         findings += [
             Finding(area="lever", name=name, state="missing" if why else "works", why=why)
             for name, why in node.levers.survey()

@@ -1,14 +1,15 @@
 """Facts about a node that change what memory means there, or what the daemon may do.
 
 Each is a finding only where it applies: the cache of ZFS (zfs-kstat(5), arcstats), swap on a volume
-of ZFS, SELinux and AppArmor (their files in /proc and /sys), and groups below a slot that have
-limits of their own.
+of ZFS, SELinux and AppArmor (their files in /proc and /sys), groups below a slot that have limits
+of their own, and groups above an application of which no memory is kept.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -77,6 +78,38 @@ def groups_below(config: DaemonConfig) -> Iterable[Finding]:
             "slot is given beyond that stays unused, and at its own limit a group may be killed",
             next_step="Lift them (systemd: MemoryMax=, MemoryHigh=), or make these groups the slots.",
         )
+
+
+def nothing_kept(config: DaemonConfig) -> Iterable[Finding]:
+    """The findings on applications of which the kernel keeps nothing, whatever is guaranteed.
+
+    It keeps no more of a group than of each one above, up to the one in which memory runs out
+    (Documentation/admin-guide/cgroup-v2.rst, memory.low).
+
+    Args:
+        config: The configuration.
+    """
+    hierarchy = detect(config.node.paths)
+    root, zone = hierarchy.memory_root, config.node.zone.strip("/")
+    if hierarchy.kind != "v2" or root is None:
+        return
+    top = root / zone if _limit(root / zone / "memory.max") else root
+    for one in config.applications:
+        file, key = ("memory.min", "Min") if one.hard_protection else ("memory.low", "Low")
+        above = [] if one.group is None else [*(root / one.group.strip("/")).parents]
+        between = takewhile(lambda path: path != top, above)
+        empty = [path for path in between if text_of(path / file) == "0"]
+        if empty:
+            name = str(empty[-1].relative_to(root))
+            yield Finding(
+                area="configuration",
+                name=f"{file} of {one.group}",
+                state="degraded",
+                why=f"{file} of {name}, above it, is 0: where memory runs out outside of that "
+                "group, the kernel keeps nothing of what the application is guaranteed",
+                next_step=f"Give {name} as much (systemctl set-property {name.rpartition('/')[2]} "
+                f"Memory{key}=), or let the application run in a slice of its own that has it.",
+            )
 
 
 def _zfs_cache(paths: Paths) -> tuple[str, str]:
