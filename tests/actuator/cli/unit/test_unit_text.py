@@ -94,6 +94,15 @@ def test_ebpf_has_its_rights_only_where_it_is_wanted(mode: str, *, widened: bool
     assert {"CAP_BPF", "CAP_PERFMON"} <= set(capabilities.split()) or not widened
 
 
+def test_at_boot_it_waits_for_the_services_that_it_protects_and_for_no_others() -> None:
+    after = settings(config_of())["After"]
+    assert "app.service" in after
+    assert "hog.service" not in after, "a job that ends by itself counts as started at its end"
+    config = config_of(zone="/")
+    one = replace(config.applications[0], group=r"user.slice/web\x2da.service/worker")
+    assert r"web\x2da.service" in settings(replace(config, protected=one))["After"]
+
+
 def test_of_all_groups_only_a_zone_that_stays_is_writable() -> None:
     found = settings(config_of(zone="work.slice/work-edge.slice"))
     assert found["ProtectControlGroups"] == ["yes"]

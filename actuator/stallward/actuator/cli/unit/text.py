@@ -122,6 +122,12 @@ _ZONE: Final = (
     "Requires={zone}",
     "After={zone}",
 )
+_APPLICATIONS: Final = (
+    "# Without the group of an application the daemon does not start, so it waits for this one.",
+    "After={unit}",
+)
+_SERVICE: Final = re.compile(r"[A-Za-z0-9:_.\\@-]+\.service")
+
 _ZONE_ONLY: Final = (
     "# Pausing and limiting is writing to the zone's groups; all other groups are read-only.",
     "ProtectControlGroups=yes",
@@ -178,6 +184,9 @@ def unit_text(installation: Installation, config: DaemonConfig) -> str:
     zone = _zone_slice(installation, config)
     blocks = {
         "ZONE": tuple(line.format(zone=zone) for line in _ZONE if zone),
+        "APPLICATIONS": tuple(
+            line.format(unit=unit) for unit in _services(config) for line in _APPLICATIONS
+        ),
         "RUNTIME_MODE": runtime_mode(config),
         "PAGE_CACHE_CAPABILITIES": _PAGE_CACHE_CAPABILITIES if page_cache else (),
         "WRITABLE": writable_folders(config),
@@ -221,6 +230,12 @@ def _zone_slice(installation: Installation, config: DaemonConfig) -> str:
     path = "/".join(f"{'-'.join(parts[: i + 1])}.slice" for i in range(len(parts)))
     is_slice = path == zone and bool(re.fullmatch(r"[A-Za-z0-9_.:-]+\.slice", unit))
     return unit if installation.kind == "v2" and is_slice and inside else ""
+
+
+def _services(config: DaemonConfig) -> tuple[str, ...]:
+    """The services in whose groups the applications are."""
+    parts = [part for one in config.applications for part in (one.group or "").split("/")]
+    return tuple(dict.fromkeys(filter(_SERVICE.fullmatch, parts)))
 
 
 def _socket_groups(config: DaemonConfig) -> tuple[str, ...]:
