@@ -10,8 +10,20 @@ import pytest
 from around_the_guardian import DeadDaemon
 
 from stallward.actuator.guardian import restore_command
-from stallward.actuator.guardian.restore_command import RestoreOptions, journal_of, main
+from stallward.actuator.guardian.restore_command import (
+    RestoreOptions,
+    described,
+    journal_of,
+    main,
+)
 from stallward.actuator.journal.disk import Journal
+from stallward.actuator.journal.entries import (
+    GroupThreads,
+    JournalEntry,
+    KeyedValue,
+    Noted,
+    ThreadValue,
+)
 from stallward.actuator.runtime.locks import claim_journal_path
 
 
@@ -36,6 +48,22 @@ def test_it_undoes_says_so_and_may_be_repeated(
     dead.knob.write_text("10")  # the administrator's
     assert run(dead, capsys) == (0, ["nothing to undo"], "")
     assert dead.knob.read_text() == "10"
+
+
+IO_MAX = KeyedValue(Path("/c/io.max"), "8:0", "rbps=9")
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        (IO_MAX, "/c/io.max = 8:0 rbps=9"),
+        (Noted(IO_MAX, 3), "/c/io.max = 8:0 rbps=9"),
+        (ThreadValue("nice", 4711, 5, "0"), "nice of thread 4711 = 0"),
+        (GroupThreads("cpus", Path("/c"), "0", "0,1"), "cpus of the threads in /c = 0,1"),
+    ],
+)
+def test_what_is_undone_is_said_in_words(entry: JournalEntry, said: str) -> None:
+    assert described(entry) == said
 
 
 def test_a_mistake_elsewhere_in_the_configuration_does_not_matter(

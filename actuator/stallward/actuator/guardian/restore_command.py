@@ -27,13 +27,16 @@ from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.entries import (
     FileValue,
     Frozen,
+    GroupThreads,
     JournalEntry,
+    KeyedValue,
     Noted,
     OomScore,
     OwnedFolder,
     OwnedGroup,
     Stopped,
     SwapFile,
+    ThreadValue,
     ZramDevice,
 )
 from stallward.actuator.journal.restore import Unrestored, by_entry, left_alone, restore_patiently
@@ -144,6 +147,12 @@ def described(entry: JournalEntry) -> str:
             text = described(inner)
         case FileValue(path=path, value=value):
             text = f"{path} = {value}"
+        case KeyedValue(path=path, key=key, value=value):
+            text = f"{path} = {key} {value}"
+        case ThreadValue(what=what, tid=tid, value=value):
+            text = f"{what} of thread {tid} = {value}"
+        case GroupThreads(what=what, folder=folder, value=value):
+            text = f"{what} of the threads in {folder} = {value}"
         case Frozen(path=path):
             text = f"thawed {path.parent}"
         case Stopped(pid=pid):
@@ -154,8 +163,6 @@ def described(entry: JournalEntry) -> str:
             text = f"removed the group {name}"
         case OwnedFolder(path=path) | SwapFile(path=path) | ZramDevice(path=path):
             text = f"removed {path}"
-        case _:
-            text = str(entry)
     return text
 
 
