@@ -18,6 +18,7 @@ from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 import stallward.env  # noqa: F401 - registers the environments
 from stallward.actuator.guard.budgets import Budgets
+from stallward.agent.errors import UsageError
 from stallward.env.errors import SandboxError, ScenarioError, TwinError
 from stallward.env.gym.node_env import NodeEnv
 from stallward.env.recording.recording import Units
@@ -38,6 +39,10 @@ def test_making_it_touches_nothing_and_a_wrong_scenario_is_refused() -> None:
         NodeEnv("no-such-scenario")
     with pytest.raises(TwinError, match="episodes"):
         NodeEnv(settings={"episodes": 3})
+    with pytest.raises(UsageError, match="no action_table but"):
+        NodeEnv(settings={"action_table": "set-points", "ticks_per_action": 10})
+    with pytest.raises(UsageError, match="no slow_price but"):
+        NodeEnv(settings={"slow_price": 2.0})
 
 
 def test_the_target_is_the_given_one_the_stated_one_or_that_of_the_twin() -> None:

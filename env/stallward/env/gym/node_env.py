@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from stallward.actuator.guard.guard import Guard, GuardMemory
 from stallward.agent.action_table import LEVELS
 from stallward.agent.desired import SLOTS, decode_action
+from stallward.agent.errors import UsageError
 from stallward.agent.observation.encoder import BASIC, ObservationEncoder
 from stallward.agent.observation.raw import NODE, RawFrame, to_raw
 from stallward.env.gym.node_view import Scene
@@ -66,7 +67,7 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], Actions]):
     Raises:
         ScenarioError: If there is no such scenario.
         TwinError: If a setting is unknown.
-        UsageError: If there is no such render mode, or no such features.
+        UsageError: If there is no such render mode or feature set, or a setting is for twins only.
     """
 
     # Not a ClassVar: Gymnasium declares it on the instance.
@@ -93,6 +94,13 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], Actions]):
         self.render_mode = render_mode
         self._renderer = Renderer(render_mode)
         self.settings = settings_of(settings)
+        for name in ("action_table", "excess_price", "slow_price"):
+            value, default = (getattr(s, name) for s in (self.settings, SimulationSettings()))
+            if value != default:
+                raise UsageError(
+                    f"A real node takes no {name} but {default!r}, and {value!r} was given.",
+                    next_step=f"Leave {name} out, or use stallward/Twin-v0.",
+                )
         self.scenario = load_scenario(scenario)
         check_quantile(self.scenario.name, self.scenario.protected.slo.quantile)
         self._cache_dir = default_cache_dir() if cache_dir is None else Path(cache_dir)
