@@ -106,21 +106,24 @@ def _restarts(scenario: Scenario | None, slot: int) -> bool:
 
 
 def _inactive_file_shares(runs: Sequence[Recording]) -> tuple[float, ...]:
-    """Quantiles of the share of the zone's file pages on the inactive list while it is full.
+    """Quantiles, over the time in which the zone is full, of the share of inactive file pages.
 
     A full zone has no other available memory, and rules terminate programs by available memory.
+    A daemon reads more often under pressure, so ticks are no measure of time.
     """
-    shares = []
+    shares, held_s = [], []
     for run in runs:
         file, inactive = run.tick("zone_file_bytes"), run.tick("zone_inactive_file_bytes")
         full = run.tick("zone_memory_usage_bytes") > _FULL_RATIO * run.run.sandbox_bytes
         known = np.isfinite(inactive) & (file > 0.0) & full
         shares.append(inactive[known] / file[known])
-    pooled = np.concatenate(shares)
-    if not len(pooled):
+        held_s.append(run.held_s(run.run.start_s, run.run.end_s)[known])
+    pooled, weights = np.concatenate(shares), np.concatenate(held_s)
+    if not weights.any():
         return (_INACTIVE_SHARE,)
     levels = np.linspace(0.0, 1.0, _SHARES)
-    return tuple(np.clip(np.quantile(pooled, levels), 0.0, 1.0).round(4).tolist())
+    quantiles = np.quantile(pooled, levels, weights=weights, method="inverted_cdf")
+    return tuple(np.clip(quantiles, 0.0, 1.0).round(4).tolist())
 
 
 def _recorded_scenario(run: RunInfo) -> Scenario | None:
