@@ -166,6 +166,22 @@ def test_the_batch_resets_in_the_same_step_and_reports_episodes() -> None:
     vec.close()
 
 
+def test_the_figures_of_a_first_episode_are_means_over_the_steps_that_it_had() -> None:
+    """First episodes are cut at different places, so that not all end together."""
+    free = SimulationSettings(episode_s=4.0, price=0.0, switch_cost=0.0)
+    vec = TwinVec([TWIN], 32, free, seed=3)
+    vec.reset()
+    rewards, lengths = np.zeros(32), np.zeros(32, dtype=np.int64)
+    for step in range(1, 21):
+        _, reward, dones, infos = vec.step(np.tile(RUN, (32, 1)))
+        rewards += np.where(lengths == 0, reward, 0.0)
+        for i in np.flatnonzero(dones & (lengths == 0)):
+            lengths[i] = step
+            assert infos[i]["episode"]["l"] == step
+            assert infos[i]["progress"] == pytest.approx(rewards[i] / step, rel=1e-4)
+    assert len(set(lengths)) > 10
+
+
 def test_actions_have_no_effect_during_a_roll_in_and_all_effect_after_it() -> None:
     settings = SimulationSettings(nuisance=NO_NUISANCE, episode_s=20.0)
     roll_in = RollIn(share=1.0, longest_s=6.0)

@@ -50,6 +50,7 @@ class _EpisodeSums:
     """
 
     def __init__(self, nodes: int) -> None:
+        self.steps = np.zeros(nodes, dtype=np.int64)
         self.reward = np.zeros(nodes)
         self.progress = np.zeros(nodes)
         self.violated = np.zeros(nodes)
@@ -58,6 +59,7 @@ class _EpisodeSums:
 
     def add(self, result: StepResult) -> None:
         """Add the results of a step."""
+        self.steps += 1
         self.reward += result.reward
         self.progress += result.progress
         self.violated += result.violated
@@ -66,10 +68,8 @@ class _EpisodeSums:
 
     def clear(self, index: NDArray[np.int64]) -> None:
         """Set the sums of some nodes to 0."""
-        for sums in (
-            self.reward, self.progress, self.violated, self.window_violated, self.moved,
-        ):  # fmt: skip
-            sums[index] = 0.0
+        for sums in vars(self).values():
+            sums[index] = 0
 
 
 class TwinVec(VecEnv):
@@ -205,9 +205,8 @@ class TwinVec(VecEnv):
         infos: list[dict[str, Any]],
     ) -> None:
         index = np.flatnonzero(done)
-        steps = self.simulation.steps[index].copy()
         step_s = 0.1 * self.simulation.settings.ticks_per_action
-        sums = self._sums
+        sums, steps = self._sums, self._sums.steps[index]
         for k, i in enumerate(index):
             infos[i] = {
                 "terminal_observation": observation[i].copy(),
