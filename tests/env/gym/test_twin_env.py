@@ -29,6 +29,7 @@ from stallward.agent.observation.raw import NODE
 from stallward.env.errors import TwinError
 from stallward.env.gym.twin_env import TwinEnv
 from stallward.env.gym.vec_env import RollIn, TwinVec
+from stallward.env.gym.vector_env import TwinVectorEnv
 from stallward.env.objective import excess, mean_progress, reward, severity, window_severity
 from stallward.env.simulation.nuisance import NO_NUISANCE, Nuisance
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
@@ -180,6 +181,13 @@ def test_the_figures_of_a_first_episode_are_means_over_the_steps_that_it_had() -
             assert infos[i]["episode"]["l"] == step
             assert infos[i]["progress"] == pytest.approx(rewards[i] / step, rel=1e-4)
     assert len(set(lengths)) > 10
+
+
+def test_environments_that_nobody_seeded_are_different_nodes() -> None:
+    """Otherwise all workers of a trainer would learn from one and the same node."""
+    for make in (lambda: TwinEnv(twins=(TWIN,)), lambda: TwinVectorEnv(2, (TWIN,))):
+        one, other = make().reset()[0], make().reset()[0]
+        assert not np.array_equal(one, other)
 
 
 def test_actions_have_no_effect_during_a_roll_in_and_all_effect_after_it() -> None:

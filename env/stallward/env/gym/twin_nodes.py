@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -49,7 +50,7 @@ def make_simulation(
     recording: str | Path | Sequence[str | Path] | None,
     settings: SimulationSettings | Mapping[str, Any] | None,
 ) -> Simulation:
-    """Make the simulation of an environment.
+    """Make the simulation of an environment, with nodes of its own until it is seeded.
 
     Args:
         batch: How many nodes.
@@ -75,7 +76,7 @@ def make_simulation(
         loaded = load_twins()
     else:
         loaded = tuple(map(_load, twins))
-    return Simulation(loaded, batch, settings_of(settings), seed=0)
+    return Simulation(loaded, batch, settings_of(settings), seed=secrets.randbits(32))
 
 
 def _load(twin: TwinSource) -> FittedTwin:
