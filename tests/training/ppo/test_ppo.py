@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from brief_training import BRIEF, TWO_SEEDS
+from slot_policies import slot_policy
 
 from stallward.agent.observation.encoder import BASIC, OBSERVATION_SIZE, PHASES
 from stallward.env.testing import small_twin
@@ -21,11 +22,12 @@ from stallward.models.registry import load_policy
 from stallward.training.errors import TrainingError
 from stallward.training.export.onnx_file import export_policy
 from stallward.training.network.arrays import TrainedPolicy
+from stallward.training.parallel.versions import versions_here
 from stallward.training.ppo.args import Args, TrainingResult
 from stallward.training.ppo.callback import arm_of_policy
 from stallward.training.ppo.saved import load_policy as load_run
 from stallward.training.ppo.saved import save_policy
-from stallward.training.ppo.train import train
+from stallward.training.ppo.train import _kept_seeds, train
 from stallward.training.selection.rollout import IDLE, Act, Arm, constant
 from stallward.training.selection.selection import make_selection
 from stallward.training.synthetic_scenarios import SyntheticScenarioSettings
@@ -198,6 +200,15 @@ def test_a_run_does_not_go_on_with_other_settings_or_twins(trained: Training) ->
         train([TWIN], replace(BRIEF, gamma=0.9), folder=trained.folder)
     with pytest.raises(TrainingError, match="other twins"):
         train([TWIN], BRIEF, judged_on=[OTHER], folder=trained.folder)
+
+
+def test_a_run_of_other_seeds_and_settings_is_not_overwritten(tmp_path: Path) -> None:
+    facts = {"seed": 1, "recipe": "one", "versions": versions_here()}
+    save_policy(tmp_path / "seeds/1", slot_policy(provenance=facts), BRIEF)
+    assert _kept_seeds(tmp_path, range(2, 4), "one") == {}
+    assert list(_kept_seeds(tmp_path, range(1, 4), "one")) == [1]
+    with pytest.raises(TrainingError, match="other settings"):
+        _kept_seeds(tmp_path, range(2, 4), "another")
 
 
 @pytest.mark.slow

@@ -172,12 +172,11 @@ def train(
 def _kept_seeds(
     folder: Path | None, seeds: Sequence[int], recipe: str
 ) -> dict[int, TrainedPolicy]:
-    """The policies of the seeds that are already trained."""
+    """The policies of the seeds that are already trained; all in the folder are of one training."""
     if folder is None:
         return {}
     policies = {}
-    for seed in seeds:
-        seed_folder = _seed_folder(folder, seed)
+    for seed_folder in sorted((folder / SEEDS_FOLDER).glob("*")):
         if not all((seed_folder / name).exists() for name in (POLICY_FILE, TRAINING_FILE)):
             continue
         policy = load_policy(seed_folder)
@@ -193,8 +192,8 @@ def _kept_seeds(
                 f"{seed_folder} was trained by other versions: {other}.",
                 next_step="Name a new directory with --out, or take the same versions.",
             )
-        policies[seed] = policy
-    return policies
+        policies[int(policy.provenance["seed"])] = policy
+    return {seed: policies[seed] for seed in seeds if seed in policies}
 
 
 def _seed_folder(folder: Path, seed: int) -> Path:
