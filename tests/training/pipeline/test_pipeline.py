@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from stallward.env.recording.stored import RecordingFolder, StoredRecording
+from stallward.env.recording.stored import RecordingFolder, Selection, StoredRecording
 from stallward.env.testing import small_twin
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.evaluation.cli import main
@@ -78,6 +78,8 @@ class Fitting:
 
     scenarios: list[str] = field(default_factory=list)
     """Those that were fitted, in order."""
+    names: list[list[str]] = field(default_factory=list)
+    """The recordings of each."""
     interrupted_at: str = ""
 
     def fit(self, recordings: Sequence[StoredRecording], **_: object) -> FittedTwin:
@@ -85,6 +87,7 @@ class Fitting:
         if name == self.interrupted_at:
             raise KeyboardInterrupt
         self.scenarios.append(name)
+        self.names.append([one.name for one in recordings])
         return twin_of(name)
 
 
@@ -121,6 +124,18 @@ def test_an_interrupted_fit_goes_on_with_the_scenarios_that_are_missing(
     assert fit(two_scenarios, out).kept == both.files
     assert fit(two_scenarios, out, again=True).kept == ()
     assert fitting.scenarios == ["detector-anon", "detector-phases"] * 2
+
+
+def test_an_arm_that_is_chosen_is_fitted_together_with_its_references(
+    fitting: Fitting, tmp_path: Path
+) -> None:
+    folder = Path(__file__).parents[3] / "recordings"
+    names = [f"detector-anon-{name}-s1" for name in ("alone", "ample", "excite", "none")]
+    places = [folder / name for name in (*names, "detector-phases-ample-s1")]
+    fit(places, tmp_path / "twins", selection=Selection(arm="excite"))
+    assert fitting.names == [names[:3]], "no other arm, and no scenario without this one"
+    with pytest.raises(TrainingError, match="no recording"):
+        fit(places, tmp_path / "twins", selection=Selection(arm="moon"))
 
 
 def test_a_twin_of_other_recordings_settings_or_versions_is_fitted_again(

@@ -170,7 +170,7 @@ def fit_twin(
         StallwardError: If there is nothing to fit.
     """
     by_scenario: dict[str, list[StoredRecording]] = {}
-    found = find_recordings(places, selection)
+    found = _find(places, selection)
     # Policies are chosen on twins of the validation scenarios, and not trained on them.
     parts: tuple[Part, ...] = ("train", "validation")
     for one in drop_held_out(found, parts=parts, held_out=held_out, report=report):
@@ -214,6 +214,20 @@ def fit_twin(
         files=tuple(files.values()),
         kept=tuple(file for name, file in files.items() if name not in missing),
     )
+
+
+def _find(places: Sequence[str | Path], selection: Selection | None) -> list[StoredRecording]:
+    """The selected recordings; with an arm also the references of the scenarios that it ran in.
+
+    Without references the sizes and full speeds of programs would be guessed from runs under
+    pressure, and no controller is the arm of a reference.
+    """
+    arm = selection.arm if selection else ""
+    if selection is None or not arm:
+        return find_recordings(places, selection)
+    found = find_recordings(places, replace(selection, arm=""))
+    own = {one.scenario for one in found if (one.condition, one.arm) == ("together", arm)}
+    return [o for o in found if o.scenario in own and (o.condition != "together" or o.arm == arm)]
 
 
 def _determined_by(
@@ -266,7 +280,7 @@ def transfer_twins(
         StallwardError: If there is no reference, or no twin of another scenario.
     """
     by_scenario: dict[str, list[StoredRecording]] = {}
-    for one in find_recordings(places, selection):
+    for one in _find(places, selection):
         if one.condition != "together":
             by_scenario.setdefault(one.scenario, []).append(one)
     if not by_scenario:
