@@ -50,6 +50,31 @@ def test_a_foreign_folder_called_compare_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / "compare" / "mine").exists()
 
 
+def test_what_another_command_made_by_the_same_name_is_kept(tmp_path: Path) -> None:
+    """``train`` and ``export`` write ``build/run`` and ``build/policy.onnx`` by default."""
+    policy = tmp_path / "run" / "policy.zip"
+    policy.parent.mkdir()
+    policy.write_text("mine")
+    (tmp_path / "policy.onnx").write_text("mine")
+    with pytest.raises(EvaluationError, match=r"run exists, and no demo made it.* --out"):
+        _clear(tmp_path)
+    assert policy.read_text() == (tmp_path / "policy.onnx").read_text() == "mine"
+
+
+def test_a_demo_that_was_interrupted_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(settings: DemoSettings, *_: object) -> None:
+        (settings.out / "run").mkdir()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "_make_policy", interrupted)
+    settings = DemoSettings(out=tmp_path / "demo", minutes=1.0, twin=True)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run_demo(settings, say=lambda _: None, progress=lambda _: nullcontext(silent))
+
+
 def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
     (tmp_path / "demo").write_text("x")
     with pytest.raises(EvaluationError, match="is a file"):

@@ -413,6 +413,7 @@ def run_demo(settings: DemoSettings, *, say: Say, progress: OpenProgress) -> Com
     say("")
     _clear(settings.out)
     settings.out.mkdir(parents=True, exist_ok=True)
+    (settings.out / _MARK).touch()
     total_s = 60.0 * settings.minutes
     stages = _Stages(progress)
     budget = plan_stages(total_s)
@@ -519,19 +520,33 @@ def shipped_recordings() -> Path:
     )
 
 
+_MARK: Final = ".demo"
+"""The file that says that a directory is a demo's; one that was finished has a comparison as well."""
+_MADE: Final = ("run", "twin.json", "policy.onnx", "policy.md", RESULT_FILE, REPORT_FILE)
+
+
 def _clear(out: Path) -> None:
     """Remove what an earlier demo left in ``out``, and nothing else.
 
     Raises:
-        EvaluationError: If ``out`` is a file.
+        EvaluationError: If ``out`` is a file, or has what another command made by a name of ours.
     """
     if out.is_file():
         raise EvaluationError(f"{out} is a file.", next_step="Name a directory with --out.")
-    if (out / "compare" / PLAN_FILE).is_file():
+    compared = (out / "compare" / PLAN_FILE).is_file()
+    there = [out / name for name in _MADE if (out / name).exists()]
+    if there and not (compared or (out / _MARK).is_file()):
+        raise EvaluationError(
+            f"{there[0]} exists, and no demo made it.",
+            next_step="Name a new directory with --out.",
+        )
+    if compared:
         shutil.rmtree(out / "compare")
-    shutil.rmtree(out / "run", ignore_errors=True)
-    for name in ("twin.json", "policy.onnx", "policy.md", RESULT_FILE, REPORT_FILE):
-        (out / name).unlink(missing_ok=True)
+    for path in there:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _make_policy(
