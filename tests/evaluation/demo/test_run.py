@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import html
+import json
 import os
 import re
+import shutil
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from stallward.env.scenario.file import load_scenario
+from stallward.env.scenario.file import load_scenario, shipped_files
 from stallward.evaluation.arms import REFERENCES
 from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.demo import run
@@ -73,6 +75,30 @@ def test_a_demo_that_was_interrupted_begins_again(
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             run_demo(settings, say=lambda _: None, progress=lambda _: nullcontext(silent))
+
+
+@pytest.mark.reaches("recordings/")
+def test_the_recordings_of_a_scenario_of_ones_own_are_found_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(run.shipped_recordings() / "detector-anon-none-s1", tmp_path / "rec")
+    info = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(info | {"scenario": "mine"}))
+    shutil.copy(shipped_files()["detector-anon"], tmp_path / "mine.toml")
+    fitted: list[list[Path]] = []
+
+    def fit(places: list[Path], **_: object) -> None:
+        fitted.append(places)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "fit_twin", fit)
+    settings = DemoSettings(
+        out=tmp_path / "demo", minutes=1.0, twin=True, scenario=str(tmp_path / "mine.toml"),
+        recordings=folder,
+    )  # fmt: skip
+    with pytest.raises(KeyboardInterrupt):
+        run_demo(settings, say=lambda _: None, progress=lambda _: nullcontext(silent))
+    assert fitted == [[folder]]
 
 
 def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:

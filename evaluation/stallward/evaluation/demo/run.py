@@ -553,7 +553,7 @@ def _make_policy(
     settings: DemoSettings, recordings: Path, budget: StageBudget, stages: _Stages
 ) -> tuple[Path, float]:
     """Fit, train and export; returns the policy's file, and how long the training took."""
-    scenario = settings.scenario or DEMO_SCENARIO
+    scenario = load_scenario(settings.scenario or DEMO_SCENARIO).name
     twin, run, policy = (settings.out / name for name in ("twin.json", "run", "policy.onnx"))
     chosen = recording_folders([recordings], scenario)
     if not chosen:
