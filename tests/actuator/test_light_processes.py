@@ -14,7 +14,7 @@ import pytest
 from stallward.actuator.parts import Part, load_part
 
 MOST_MODULES: Final = 187
-MOST_LINES: Final = 30_340
+MOST_LINES: Final = 30_415
 """What the loop may import of our own code, which runs as root: a person must be able to read it.
 Lower these when less is imported; raise them only with the reason in the same commit."""
 
